@@ -1,6 +1,6 @@
-// Blame of a rank's error (v1::ErrorClass): attaches the kind of cause to a Status where it is known, such as
-// where a file is opened or a device is requested, so that the rank process can report it to the agent.
-// Resource limits on threads or open files are blamed on the node, like a process that fails to start;
+// Attribution of a rank's error (v1::ErrorClass): attaches the kind of cause to a Status where it is known,
+// such as where a file is opened or a device is requested, so that the rank process can report it to the
+// agent. Resource limits on threads or open files are blamed on the node, like a process that fails to start;
 // out-of-memory errors are recognized by their code. Any other unmarked error is the rank's own.
 //
 // Only errors whose codes describe a file or its content are blamed on the file; a lost peer, a timeout or an

@@ -2,9 +2,9 @@
 // a unit after forward, to host memory, and back before backward.
 //
 // Call order per micro-batch and unit, given by the program: Take, Offload, Drop, Fetch, PutBack. Device
-// memory is allocated on the compute lane's stream, as the units' is: compute may reuse immediately what Drop
-// frees, and Fetch may get memory that earlier work on compute uses. So the program makes Fetch wait for all
-// work submitted to compute before it.
+// memory is allocated on the compute lane's stream, like the memory of the units: compute may reuse
+// immediately what Drop frees, and Fetch may get memory that earlier work on compute uses. So the program
+// makes Fetch wait for all work submitted to compute before it.
 //
 // Tensors that share a storage are copied as one range. Attention statistics for which the plan reserves no
 // host memory (many documents, partial sequences) stay with the unit.

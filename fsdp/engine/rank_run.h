@@ -2,9 +2,9 @@
 // other ranks on the program and the checkpoint, connect, make the trainer, train, leave. Hosts customize it
 // with hooks, which run on the calling thread unless noted.
 //
-// REQUIRES: plan, store, model, flight, departure, clock and stop outlive the call; ranks as threads need the
-// store, too. The trainer is destroyed before the call returns: a hook that keeps a pointer to it must drop
-// it in on_leaving.
+// REQUIRES: plan, store, model, flight, departure, clock and stop outlive the call; the store outlives all
+// ranks that are threads of the process. The trainer is destroyed before the call returns: a hook that keeps
+// a pointer to it must drop it in on_leaving.
 //
 // Errors: those of agreement.h, comm/mesh.h and trainer.h, and of the hooks. After an error the communicators
 // are aborted, so that no other rank waits for this one. Thread safety: one thread per rank.

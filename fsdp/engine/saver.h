@@ -14,8 +14,8 @@
 //
 // Protocol, through the store: saves are numbered. Each rank publishes its checksum ("save/N/R"), and rank 0
 // the outcome ("save/N"). If any file cannot be written, there is no checkpoint: every rank removes its own
-// file, and training continues. A saver that is destroyed publishes this as its next save, so no other rank
-// waits forever.
+// file, and training continues. A saver that is destroyed publishes a failed save as its next one, so no
+// other rank waits forever.
 //
 // The store may be unavailable, since ranks on several nodes reach it through the coordinator. With
 // Options::store_may_be_unreachable, a rank that has waited for some seconds also writes its checksum into a

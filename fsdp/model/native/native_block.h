@@ -30,8 +30,8 @@
 // Multi-head latent attention is implemented in native_latent_attention.h, which states what it saves.
 //
 // Outputs of the two norms and the product of SwiGLU are never saved: their backward kernels read everything
-// needed to recompute them, and write them over their gradients, where the gradients of the following
-// matrices read them.
+// needed to recompute them, and write them in place of their gradients, where the weight-gradient matmuls
+// read them.
 //
 // CUDA's attention kernels add a few bytes of random state. Recomputation runs the same operators on the same
 // bits, so gradients are bitwise equal for all three modes (on CUDA to the extent that attention's backward

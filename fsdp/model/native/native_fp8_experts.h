@@ -1,7 +1,7 @@
-// Expert FFN in FP8 (native_experts.h): for each expert the product of native_linear, with the same bits on
-// the CPU. On CUDA one grouped product without synchronization.
+// Expert FFN in FP8 (native_experts.h): for each expert the matmul of native_linear, with the same bits on
+// the CPU. On CUDA one grouped matmul without synchronization.
 //
-// REQUIRES: widths are multiples of 16; on CUDA ends too.
+// REQUIRES: widths are multiples of 16; on CUDA, so are the row ends of each expert (native_rows.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>

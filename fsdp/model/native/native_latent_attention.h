@@ -7,8 +7,8 @@
 // is assembled for the attention kernel, and again for its backward; only its narrower components are saved.
 //
 // Kernels require queries, keys and values of one width (KernelHeadSize), so narrower ones are padded with
-// zeros, which do not change the scores and produce zero outputs. Flash attention on CUDA has no alternative,
-// nor does the CPU.
+// zeros, which do not change the scores and produce zero outputs. Neither flash attention on CUDA nor
+// the CPU kernel supports different widths.
 //
 // Saved activations, for T tokens, h heads, latents of r and (queries) p elements, and head parts of n
 // (plain), t (rotated) and v (value), in place of q, k, v and attention's output (native_block.h), with rows

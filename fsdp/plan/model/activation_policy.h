@@ -1,6 +1,6 @@
 // Activation checkpointing and offload policy: which activations each layer saves between forward and
-// backward, and where. Derived from the spec by layer number. Embedding and head are exempt: they save almost
-// nothing, or recompute would repeat the vocabulary projection.
+// backward, and where. Derived from the spec by layer number. Embedding and head are exempt: the embedding
+// saves almost nothing, and recomputing the head would repeat the vocabulary projection.
 #pragma once
 
 #include "fsdp/plan/model/model_facts.h"

@@ -1,6 +1,6 @@
-// Pipeline partition: splits a model's units into contiguous runs of balanced work and deals them to stages
-// round-robin. Runs exchange the hidden states of a micro-batch, which have the same size everywhere in the
-// chain.
+// Pipeline partition: splits a model's units into contiguous runs (model chunks) of balanced work and assigns
+// them to stages round-robin (interleaved). Runs exchange the hidden states of a micro-batch, which have the
+// same size everywhere in the chain.
 //
 // Pure. Work is estimated without a device profile: FLOPs, plus memory traffic converted by the FLOP-to-byte
 // ratio of a current device. Therefore the coordinator and every rank compute the same partition.

@@ -3,9 +3,12 @@
 // recompute and evaluation compile to different programs; the executor (fsdp/engine) is independent of them.
 // The compiler and the data types are pure. CompileProgram never fails; Verify (verify.h) checks its output.
 //
+// A main piece is the part of a bucket's main parameters that a rank owns and updates: its shard or, if
+// replicas shard the optimizer, a part of its shard.
+//
 // Instructions (b: bucket, u: unit, m: micro-batch) and their lanes:
-//  Publish b      outer    replica all-gather: cast the own main piece, gather the shard between replicas
-//  Gather b       gather   cast the own shard into the bucket, then all-gather the shards in place
+//  Publish b      outer    replica all-gather: cast this rank's main piece, gather the shard
+//  Gather b       gather   cast this rank's shard into the bucket, then all-gather in place
 //  Forward u m    compute  forward of unit u on micro-batch m
 //  OffloadKept u m  copy   copy the saved activations of Forward u m to host memory
 //  DropKept u m   compute  free their device memory
@@ -17,10 +20,10 @@
 //  Reduce b m     reduce   reduce over the shard group into the gradient shard, setting or adding
 //  ReduceOuter b  outer    reduce the gradient shard between replicas
 //  Norm           reduce   all-reduce of gradient norm, loss, target count; divisor and skip flag
-//  Fetch b        fetch    copy offloaded optimizer state of the own main piece to the device
-//  Update b       compute  optimizer step on the own main piece; on lane update if its state is offloaded
+//  Fetch b        fetch    copy offloaded optimizer state of the main piece to the device
+//  Update b       compute  optimizer step on the main piece; on lane update if its state is offloaded
 //  Offload b      copy     copy the state that Fetch b brought, updated by Update b, back to host memory
-//  Snapshot b     copy     copy the own main piece and its moments to host memory, in steps that save
+//  Snapshot b     copy     copy the main piece and its moments to host memory, in steps that save
 //  Loss           reduce   all-reduce of loss and target count
 //  Send u m       send     send the output of unit u, the last of a run, to the next stage
 //  Receive u m    receive  receive the input of unit u, the first of a run, from the previous stage
@@ -31,9 +34,9 @@
 //
 // Training, by sharding strategy (Spec::shards_*):
 //  no_shard            Gather casts locally, on the compute lane, once per step; if units read parameters in
-//                      place, it only holds a position. Each Backward adds into the unit's whole fp32
-//                      gradient; one Reduce (an in-place all-reduce, of the last micro-batch) follows the
-//                      last Backward. Update reads that buffer; there is no other gradient storage.
+//                      place, it is a no-op that others depend on. Each Backward adds into the unit's whole
+//                      fp32 gradient; one Reduce (an in-place all-reduce, of the last micro-batch) follows
+//                      the last Backward. Update reads that buffer; there is no other gradient storage.
 //  optim               Gather once per step. Gradients as in no_shard, but the one Reduce is a
 //                      reduce-scatter into the gradient shard.
 //  optim_grads         Gather once per step. Each Backward sets the reduce buffer, in grad_comm precision,
@@ -44,11 +47,11 @@
 //                      next micro-batch's forward). A backward that reads no parameters (the embedding's)
 //                      gathers none. With keep_gathered: as optim_grads, plus a Release after the last use.
 // A gather starts as soon as its bytes are free and at most prefetch_bytes are waiting ahead of compute
-// (unlimited if buckets stay resident for the step). Two Reduces may be in flight next to the next Backward.
-// Communication in less than fp32 needs a kWire buffer, which is live only during its Reduce.
+// (unlimited if buckets stay resident for the step). Two Reduces may be in flight concurrently with the next
+// Backward. Communication in less than fp32 needs a kWire buffer, which is live only during its Reduce.
 //
 // Replicas. The last micro-batch's Reduce b is followed by ReduceOuter b: an all-reduce of the gradient shard
-// or, if replicas shard the optimizer (HFSDP), an in-place reduce-scatter into the own main piece. With
+// or, if replicas shard the optimizer (HFSDP), an in-place reduce-scatter into this rank's main piece. With
 // HFSDP, each step begins with a Publish of every bucket, in forward order, into a kReplica buffer that
 // Gather reads; its bytes are reserved for the whole step.
 //
@@ -78,14 +81,15 @@
 // Backward, each as soon as the previous one was consumed. A FetchKept writes bytes that compute may have
 // used, so it waits for all compute instructions listed before it.
 //
-// Pipeline parallelism. A program is that of one stage: its runs of units, and the sends and receives to its
-// neighbors. The first stage follows the last one, with its next run. Stages run 1F1B (schedule.h): enough
-// forwards for the last stage to start, then one backward per forward. A Receive is listed right before the
-// turn through a run that needs it. There are kStageTransferSlots slots per direction and kind, so a transfer
-// can overlap the previous turn. A Receive waits until the one kStageTransferSlots earlier was consumed; a
-// pass with output waits until the output kStageTransferSlots earlier was sent. Norm waits for the last Send,
-// and the first Receive of a step for the previous step's Norm, so all transfers in flight belong to one
-// step. verify_stages.h checks that the stages' programs match.
+// Pipeline parallelism. A program is that of one stage: its runs of units (contiguous ranges: model chunks,
+// or virtual stages), and the sends and receives to its neighbors. After the last stage of a run, the first
+// stage computes the next run. Stages run 1F1B (schedule.h): enough forwards for the last stage to start,
+// then one backward per forward. A Receive is listed right before the turn through a run that needs it. There
+// are kStageTransferSlots slots per direction and kind, so a transfer can overlap the previous turn. A
+// Receive waits until the one kStageTransferSlots earlier was consumed; a pass with output waits until the
+// output kStageTransferSlots earlier was sent. Norm waits for the last Send, and the first Receive of a step
+// for the previous step's Norm, so all transfers in flight belong to one step. verify_stages.h checks that
+// the stages' programs match.
 //
 // Zero-bubble (ZB-H1). A Backward defers its weight gradients. As soon as stage s has deferred more than s
 // micro-batches, BackwardWeights of the oldest one follows; at the end of the step this work fills the

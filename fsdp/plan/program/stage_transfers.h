@@ -1,6 +1,6 @@
-// Point-to-point communication of a pipeline stage: emits a Receive before each turn through a run of units
-// and a Send after it. Does nothing with one stage. kStageTransferSlots limits the transfers in flight, i.e.
-// how many turns ahead a Receive can run; lanes do not wait for each other.
+// Point-to-point communication of a pipeline stage: emits a Receive before each turn (pass) through a run of
+// units (model chunk) and a Send after it. Does nothing with one stage. kStageTransferSlots limits the
+// transfers in flight, i.e. how many turns ahead a Receive can run; lanes do not wait for each other.
 //
 // A Receive is listed no earlier than it is needed. On GPUs it is a kernel that waits for another rank, and
 // instructions listed after it may have to wait for it (verify_stages.h, rule 14).

@@ -1,7 +1,6 @@
 // Optimizer offload in a training program: fetches state to the device for an Update and writes it back
 // afterwards, with as many buckets in flight as fit into StagingCapacity. The limit is in bytes, not buckets,
-// because bucket sizes differ: otherwise a large bucket would wait for another even if only a small one is
-// between them.
+// because bucket sizes differ: with a limit of two buckets, small buckets would delay large ones.
 //
 // Call order: Begin after Norm (the first Fetches do not wait for it). Then, per bucket with offloaded state,
 // in order: FetchOf for its Update, then Updated. Finally Occupy. All do nothing if no state is offloaded.

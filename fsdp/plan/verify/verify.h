@@ -10,8 +10,8 @@
 //  5. each gradient is reduced exactly as strategy and mesh require, first setting and then adding; the
 //     gradient of tied embeddings on two stages is summed over both before it is used;
 //  6. Norm follows every reduction and each Update follows Norm; every bucket that is trained or balanced is
-//     updated once, the latter only by the choices of its own experts; readers of main parameters complete
-//     before the Update, or wait for the one of the previous step;
+//     updated once, selection biases only from the routing counts of their own experts; readers of main
+//     parameters complete before the Update, or wait for the one of the previous step;
 //  7. arena_bytes is within the memory budget, if there is one;
 //  8. evaluation changes nothing: it gathers, runs forward once, and ends with Loss;
 //  9. if the job writes checkpoints, each step snapshots every bucket once, after its Update (and, by rule 6,
