@@ -119,7 +119,7 @@ TEST_F(CkptCommandTest, RejectsDirectoryWithoutCheckpoint) {
   EXPECT_THAT(err_, HasSubstr("file: is not a directory"));
   WriteFileOf(dir_.File(".metadata"), "\x80\x04]q.");
   EXPECT_EQ(Run({"ckpt", "verify", dir_.path()}), kExitDamaged);
-  EXPECT_THAT(err_, HasSubstr("/.metadata: pickle, byte "));
+  EXPECT_THAT(err_, HasSubstr("/.metadata: invalid pickle, byte "));
   EXPECT_EQ(Run({"ckpt"}), kExitUsage);
   EXPECT_EQ(Run({"ckpt", "verify"}), kExitUsage);
   EXPECT_EQ(Run({"ckpt", "repair", dir_.path()}), kExitUsage);

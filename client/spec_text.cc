@@ -248,7 +248,7 @@ class SpecReader {
         const int last = message->GetReflection()->FieldSize(*message, field) - 1;
         message->GetReflection()->MutableRepeatedMessage(message, field, last)->CopyFrom(variable);
       } else if (child.kind == TextNode::Kind::kNull) {
-        NoValue(child, item_path + ".value", "write one, \"\" for an empty one");
+        NoValue(child, item_path + ".value", "write a value, \"\" for an empty one");
       } else {
         WrongType(child, item_path + ".value", "a single value", "write NAME: value");
       }
@@ -264,8 +264,9 @@ class SpecReader {
                          field->is_repeated() ? reflection.AddMessage(message, field)
                                               : reflection.MutableMessage(message, field));
     }
-    if (node.kind == TextNode::Kind::kNull) return NoValue(node, path, "write one");
-    if (node.kind != TextNode::Kind::kScalar) return WrongType(node, path, "a single value", "write one");
+    if (node.kind == TextNode::Kind::kNull) return NoValue(node, path, "write a value");
+    if (node.kind != TextNode::Kind::kScalar)
+      return WrongType(node, path, "a single value", "write a single value");
     const bool may_be_auto =
         field->cpp_type() == FieldDescriptor::CPPTYPE_ENUM || field->has_optional_keyword();
     if (may_be_auto && !field->is_repeated() && node.text == "auto") return;
@@ -282,7 +283,7 @@ class SpecReader {
         // silently. Only --set may clear a field.
         if (node.text.empty() && !add && field->full_name() != "fsdpd.v1.Variable.value" &&
             !absl::StartsWith(node.place.file, "--set "))
-          return NoValue(node, path, "write one");
+          return NoValue(node, path, "write a value");
         return add ? reflection.AddString(message, field, node.text)
                    : reflection.SetString(message, field, node.text);
       case FieldDescriptor::CPPTYPE_BOOL: {
@@ -356,7 +357,7 @@ class SpecReader {
 
   bool ReadDouble(const TextNode& node, const std::string& path, double* value) {
     if (!IsDecimal(node.text) || !absl::SimpleAtod(node.text, value)) {
-      WrongType(node, path, "a number", "write one, as in 0.1 or 1e-3");
+      WrongType(node, path, "a number", "write a number, as in 0.1 or 1e-3");
       return false;
     }
     if (std::isfinite(*value)) return true;

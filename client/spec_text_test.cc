@@ -68,7 +68,7 @@ TEST(SpecText, LocatesVariables) {
   EXPECT_EQ(text.places.at("env[0].value").column, 15);
   EXPECT_EQ(
       ViolationsOf("env:\n  NCCL_DEBUG: INFO\n  NCCL_ALGO:\n  CUDA_X: [1]\n"),
-      R"(f:3:3: error: env[1].value: has no value; write one, "" for an empty one, or remove the field )"
+      R"(f:3:3: error: env[1].value: has no value; write a value, "" for an empty one, or remove the field )"
       "[no_value]\n"
       "f:4:11: error: env[2].value: a list is not a single value; write NAME: value [wrong_type]\n");
 }
@@ -174,12 +174,12 @@ model:
 data: 3
 fsdp: {prefetch_bytes: 12QB}
 )"),
-            R"(f:1:7: error: name: a list is not a single value; write one [wrong_type]
+            R"(f:1:7: error: name: a list is not a single value; write a single value [wrong_type]
 f:3:10: error: train.steps: 'many' is not an integer; write digits, as in 100 [wrong_type]
 f:4:3: error: train.steps is written twice; keep one [duplicate_field]
 f:5:9: error: train.seed: '1.5' is not an integer; write digits, as in 100 [wrong_type]
 f:6:16: error: train.micro_batch: 1e300 does not fit; write an integer of at most 18 digits [out_of_range]
-f:8:14: error: optimizer.clip_norm: '.nan' is not a number; write one, as in 0.1 or 1e-3 [wrong_type]
+f:8:14: error: optimizer.clip_norm: '.nan' is not a number; write a number, as in 0.1 or 1e-3 [wrong_type]
 f:9:18: error: optimizer.adamw.betas: '0.9' is not a list; write [...] [wrong_type]
 f:9:28: error: optimizer.adamw.eps: 1e999 does not fit; write a number of at most 308 digits [out_of_range]
 f:12:3: error: schedule.linear: linear is not supported with cosine; keep one of them [two_of_oneof]
@@ -213,8 +213,8 @@ TEST(SpecText, AutoRequiresOptionalField) {
 // Like a template without a value to fill in: the job would start from scratch, or save no checkpoints.
 TEST(SpecText, RejectsEmptyString) {
   EXPECT_EQ(ViolationsOf("checkpoint:\n  load: ''\n  dir: \"\"\n"),
-            "f:2:3: error: checkpoint.load: has no value; write one, or remove the field [no_value]\n"
-            "f:3:3: error: checkpoint.dir: has no value; write one, or remove the field [no_value]\n");
+            "f:2:3: error: checkpoint.load: has no value; write a value, or remove the field [no_value]\n"
+            "f:3:3: error: checkpoint.dir: has no value; write a value, or remove the field [no_value]\n");
   EXPECT_EQ(ViolationsOf("checkpoint: {load: /runs/7}", {"checkpoint.load="}), "")
       << "--set may clear a field";
   EXPECT_EQ(ViolationsOf("env: [{name: NCCL_DEBUG, value: ''}]"), "");

@@ -136,11 +136,10 @@ class PrecisionConverter {
     const auto scaling = s_.Lower("fp8_recipe");
     if (recipe_.empty() && scaling.has_value()) absl::StrAppend(&recipe, ", ", *scaling);
     if (!bf16) absl::StrAppend(&recipe, ", with fp32");
-    c_.Adjust(
-        "fp8_recipe", setting,
-        "matrix products of layers use e4m3 with one scale per row, also for gradients; attention, embedding "
-        "and head use higher precision",
-        recipe, bf16 ? "e4m3, one scale per row" : "e4m3, one scale per row, with bf16");
+    c_.Adjust("fp8_recipe", setting,
+              "linear layers use e4m3 with one scale per row, also for gradients; attention, embedding "
+              "and head use higher precision",
+              recipe, bf16 ? "e4m3, one scale per row" : "e4m3, one scale per row, with bf16");
     ReportFp8Differences();
     KeepEndsInBf16(precision);
   }

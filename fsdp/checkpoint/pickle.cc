@@ -91,7 +91,7 @@ class Parser {
 
  private:
   absl::Status Bad(absl::string_view what) const {
-    return absl::DataLossError(absl::StrCat("pickle, byte ", opcode_at_, ": ", what));
+    return absl::DataLossError(absl::StrCat("invalid pickle, byte ", opcode_at_, ": ", what));
   }
 
   absl::Status Step(uint8_t opcode) {

@@ -115,27 +115,28 @@ TEST(Pickle, LastDuplicateKeyWins) {
 }
 
 TEST(Pickle, ReportsByteOfError) {
-  EXPECT_EQ(ErrorOf(""), "pickle, byte 0: pickle ends without STOP");
+  EXPECT_EQ(ErrorOf(""), "invalid pickle, byte 0: pickle ends without STOP");
   EXPECT_EQ(ErrorOf("\x80\x02K\x01K\x02."),
-            "pickle, byte 6: the stack does not hold exactly one value at STOP");
-  EXPECT_EQ(ErrorOf("\x80\x02K"), "pickle, byte 2: truncated opcode");
-  EXPECT_EQ(ErrorOf("\x80\x09N."), "pickle, byte 0: protocol 9");
-  EXPECT_EQ(ErrorOf("\x80\x02i."), "pickle, byte 2: opcode 0x69 is not supported");
-  EXPECT_EQ(ErrorOf("\x80\x02S'x'\n."), "pickle, byte 2: opcode 0x53 is not supported");
-  EXPECT_EQ(ErrorOf("\x80\x02\x82\x01."), "pickle, byte 2: opcode 0x82 is not supported");
-  EXPECT_EQ(ErrorOf("\x80\x02h\x03."), "pickle, byte 2: unknown memo 3");
-  EXPECT_EQ(ErrorOf("\x80\x02Nr\xff\xff\xff\x7f."), "pickle, byte 3: memo 2147483647 is out of order");
-  EXPECT_EQ(ErrorOf("\x80\x02K\x01)R."), "pickle, byte 5: the class of an object is not a name");
+            "invalid pickle, byte 6: the stack does not hold exactly one value at STOP");
+  EXPECT_EQ(ErrorOf("\x80\x02K"), "invalid pickle, byte 2: truncated opcode");
+  EXPECT_EQ(ErrorOf("\x80\x09N."), "invalid pickle, byte 0: protocol 9");
+  EXPECT_EQ(ErrorOf("\x80\x02i."), "invalid pickle, byte 2: opcode 0x69 is not read");
+  EXPECT_EQ(ErrorOf("\x80\x02S'x'\n."), "invalid pickle, byte 2: opcode 0x53 is not read");
+  EXPECT_EQ(ErrorOf("\x80\x02\x82\x01."), "invalid pickle, byte 2: opcode 0x82 is not read");
+  EXPECT_EQ(ErrorOf("\x80\x02h\x03."), "invalid pickle, byte 2: unknown memo 3");
+  EXPECT_EQ(ErrorOf("\x80\x02Nr\xff\xff\xff\x7f."),
+            "invalid pickle, byte 3: memo 2147483647 is out of order");
+  EXPECT_EQ(ErrorOf("\x80\x02K\x01)R."), "invalid pickle, byte 5: the class of an object is not a name");
   EXPECT_EQ(ErrorOf("\x80\x02"
                     "ca\nb\nNR."),
-            "pickle, byte 8: the arguments of an object are not a tuple");
+            "invalid pickle, byte 8: the arguments of an object are not a tuple");
   EXPECT_EQ(ErrorOf("\x80\x02"
                     "ca\nb\n)RNbNb."),
-            "pickle, byte 12: second BUILD of one object");
-  EXPECT_EQ(ErrorOf("\x80\x02}(K\x01u."), "pickle, byte 6: key without a value");
-  EXPECT_EQ(ErrorOf("\x80\x02K\x01(\x85."), "pickle, byte 5: stack underflow");
-  EXPECT_EQ(ErrorOf("\x80\x02t."), "pickle, byte 2: no MARK on the stack");
-  EXPECT_EQ(ErrorOf("\x80\x02X\xff\xff\xff\xffx."), "pickle, byte 2: truncated opcode");
+            "invalid pickle, byte 12: second BUILD of one object");
+  EXPECT_EQ(ErrorOf("\x80\x02}(K\x01u."), "invalid pickle, byte 6: key without a value");
+  EXPECT_EQ(ErrorOf("\x80\x02K\x01(\x85."), "invalid pickle, byte 5: stack underflow");
+  EXPECT_EQ(ErrorOf("\x80\x02t."), "invalid pickle, byte 2: no MARK on the stack");
+  EXPECT_EQ(ErrorOf("\x80\x02X\xff\xff\xff\xffx."), "invalid pickle, byte 2: truncated opcode");
 }
 
 TEST(Pickle, RejectsCycles) {
@@ -172,7 +173,7 @@ TEST(Pickle, EnforcesLimits) {
   EXPECT_EQ(ErrorOf("\x80\x02NNNNNNNN.", limits), "pickle is too large (got 11 bytes, want at most 8)");
   limits.bytes = 1000;
   limits.values = 5;
-  EXPECT_EQ(ErrorOf("\x80\x02NNNNNN.", limits), "pickle, byte 7: more than 5 values");
+  EXPECT_EQ(ErrorOf("\x80\x02NNNNNN.", limits), "invalid pickle, byte 7: more than 5 values");
   limits.values = 1000;
   limits.depth = 10;
   EXPECT_TRUE(Pickle::Parse("\x80\x02N" + std::string(9, '\x85') + ".", limits).ok());

@@ -252,7 +252,7 @@ class _Reader:
             if child.kind == "scalar":
                 variables.add(name=key, value=child.text)
             elif child.kind == "null":
-                self._no_value(child, f"{path}[{index}].value", "write one, \"\" for an empty one")
+                self._no_value(child, f"{path}[{index}].value", "write a value, \"\" for an empty one")
             else:
                 self._wrong_type(child, f"{path}[{index}].value", "a single value", "write NAME: value")
 
@@ -262,9 +262,9 @@ class _Reader:
         if field.message_type is not None:
             return self.message(node, path, holder.add() if field.is_repeated else holder)
         if node.kind == "null":
-            return self._no_value(node, path, "write one")
+            return self._no_value(node, path, "write a value")
         if node.kind != "scalar":
-            return self._wrong_type(node, path, "a single value", "write one")
+            return self._wrong_type(node, path, "a single value", "write a single value")
         # `auto` leaves the field unset: an `optional` scalar, or an enum, whose 0 means auto.
         may_be_auto = field.enum_type is not None or (field.has_presence and field.containing_oneof is not None)
         if may_be_auto and not field.is_repeated and node.text == "auto":
@@ -283,7 +283,7 @@ class _Reader:
         if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
             # An empty string often comes from a template variable that was not set. It must not select the default.
             if not node.text and not field.is_repeated and field.full_name != "fsdpd.v1.Variable.value":
-                self._no_value(node, path, "write one")
+                self._no_value(node, path, "write a value")
                 return None
             return node.text
         if field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
@@ -329,7 +329,7 @@ class _Reader:
     def _double(self, node: Node, path: str) -> float | None:
         number = self._number(node.text)
         if number is None:
-            self._wrong_type(node, path, "a number", "write one, as in 0.1 or 1e-3")
+            self._wrong_type(node, path, "a number", "write a number, as in 0.1 or 1e-3")
             return None
         if math.isfinite(number):
             return number

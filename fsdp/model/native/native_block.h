@@ -8,10 +8,10 @@
 //               x, q, k, v, attention output, residual sum, gate, up; 1/rms of two norms, log-sum-exp of
 //               attention. With qk_norm also q and k before their norms.
 //   kSelective  T c (2 H + 2 Q + 2 K) + 4 T (1 + h)
-//               without gate and up, whose product is recomputed; with qk_norm, q and k are saved only before
+//               without gate and up, whose matmul is recomputed; with qk_norm, q and k are saved only before
 //               their norms.
 //   kInput      T c H
-//               x. Everything is recomputed, except for the last product, which only the next unit needs.
+//               x. Everything is recomputed, except for the last matmul, which only the next unit needs.
 //
 // Tensor parallelism: each rank has a shard of the heads (whole heads) and of the intermediate width. Between
 // the sharded matrices each rank has a part of the tokens (sequence parallelism, token_parts.h). In the
@@ -21,7 +21,7 @@
 //
 // Experts: the rows of the FFN are choices rather than tokens, per_token of them for each token
 // (native_router.h). In addition to gate and up, the block saves 4 T experts + 20 T per_token bytes of
-// routing state, for as long as those. The product of SwiGLU is multiplied by the routing weight before the
+// routing state, for as long as those. The output of SwiGLU is multiplied by the routing weight before the
 // last matrix. With expert parallelism (native_dispatch.h) gate and up cover this rank's expert capacity. The
 // routing state is 4 T experts + 8 T per_token bytes, plus 8 bytes per row of capacity, plus 4 bytes per
 // choice of all ranks; or, with all-to-all dispatch, 4 bytes per own choice and 8 per row of send capacity.
@@ -29,7 +29,7 @@
 //
 // Multi-head latent attention is implemented in native_latent_attention.h, which states what it saves.
 //
-// Outputs of the two norms and the product of SwiGLU are never saved: their backward kernels read everything
+// Outputs of the two norms and of SwiGLU are never saved: their backward kernels read everything
 // needed to recompute them, and write them in place of their gradients, where the weight-gradient matmuls
 // read them.
 //

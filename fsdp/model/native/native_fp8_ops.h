@@ -21,7 +21,7 @@ Fp8 Fp8SwigluForward(const at::Tensor& gate_up);
 struct Fp8SwigluGrads {
   Fp8 gate_up;          // Gradients of gate and up, multiplied by `scales`.
   Fp8 gate_up_columns;  // The gradients without `scales`, transposed as by Fp8Columns.
-  Fp8 product_columns;  // The recomputed product of SwiGLU, transposed.
+  Fp8 product_columns;  // The recomputed output of SwiGLU, transposed.
 };
 
 // `scales`: row scales of the weights that produced gate_up. May overwrite the other arguments.

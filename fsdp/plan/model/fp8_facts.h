@@ -1,5 +1,5 @@
-// FP8 facts: which matrix products of a model run in FP8, and the cost of quantization. An operand that was
-// not gathered in FP8 is read and written in FP8 before the product that reads it
+// FP8 facts: which matmuls of a model run in FP8, and the cost of quantization. An operand that was
+// not gathered in FP8 is read and written in FP8 before the matmul that reads it
 // (fsdp/model/native/native_fp8.h).
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace fsdpd {
 
-// Groups of a layer's matrices that read the same input and so run as one product.
+// Groups of a layer's matrices that read the same input and so run as one matmul.
 const std::vector<std::vector<std::string>>& LayerProducts();
 
 // Whether FP8 supports a matrix: the projections of attention (with latent attention only the output
