@@ -55,8 +55,8 @@ func must[T any](t *testing.T) func(T, error) T {
 func TestValidatePlanSubmitAndWatch(t *testing.T) {
 	ctx, client := connected(t)
 	must[[]*api.Violation](t)(client.Validate(ctx, small(4)))
-	if plan := must[*api.Plan](t)(client.Plan(ctx, small(4))); plan.GetWorld() != 2 {
-		t.Errorf("planned for %d ranks", plan.GetWorld())
+	if plan := must[*api.Plan](t)(client.Plan(ctx, small(4))); plan.GetWorldSize() != 2 {
+		t.Errorf("planned for %d ranks", plan.GetWorldSize())
 	}
 	submission := must[*Submission](t)(client.Submit(ctx, small(4), ""))
 	again := must[*Submission](t)(client.Submit(ctx, small(4), submission.RequestID))

@@ -120,9 +120,9 @@ TEST(Pickle, ReportsByteOfError) {
             "invalid pickle, byte 6: the stack does not hold exactly one value at STOP");
   EXPECT_EQ(ErrorOf("\x80\x02K"), "invalid pickle, byte 2: truncated opcode");
   EXPECT_EQ(ErrorOf("\x80\x09N."), "invalid pickle, byte 0: protocol 9");
-  EXPECT_EQ(ErrorOf("\x80\x02i."), "invalid pickle, byte 2: opcode 0x69 is not read");
-  EXPECT_EQ(ErrorOf("\x80\x02S'x'\n."), "invalid pickle, byte 2: opcode 0x53 is not read");
-  EXPECT_EQ(ErrorOf("\x80\x02\x82\x01."), "invalid pickle, byte 2: opcode 0x82 is not read");
+  EXPECT_EQ(ErrorOf("\x80\x02i."), "invalid pickle, byte 2: opcode 0x69 is not supported");
+  EXPECT_EQ(ErrorOf("\x80\x02S'x'\n."), "invalid pickle, byte 2: opcode 0x53 is not supported");
+  EXPECT_EQ(ErrorOf("\x80\x02\x82\x01."), "invalid pickle, byte 2: opcode 0x82 is not supported");
   EXPECT_EQ(ErrorOf("\x80\x02h\x03."), "invalid pickle, byte 2: unknown memo 3");
   EXPECT_EQ(ErrorOf("\x80\x02Nr\xff\xff\xff\x7f."),
             "invalid pickle, byte 3: memo 2147483647 is out of order");
