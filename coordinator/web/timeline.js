@@ -51,7 +51,7 @@ function reading(mine) {
 // Path of the sum of the first `components` components.
 function edge(timeline, components, x, y) {
   let path = "", last;
-  for (const { start, bytes: held } of course.memory) {
+  for (const { start, bytes: held } of timeline.memory) {
     const at = y(sum(held.slice(0, components))).toFixed(1);
     if (at === last) continue;
     path += last === undefined ? `M${x(start).toFixed(1)} ${at}` : `H${x(start).toFixed(1)}V${at}`;
