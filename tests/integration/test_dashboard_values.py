@@ -211,7 +211,7 @@ EXPECTED = {
             by_job_and("kind", ["nonfinite", "spike"], lambda see, job, kind: see.at("bad_steps_total", job, "0", kind=kind))]),
         ("Loss scale", [by_job(lambda see, job: max(see.at("loss_scale", job, rank) for rank in RANKS))]),
         ("FP8 underflow", [by_job_and("class", ["weights", "gradients"], lambda see, job, of: (
-            see.rate("fp8_flushed_total", job, "0", **{"class": of}) / see.rate("fp8_numbers_total", job, "0", **{"class": of})))]),
+            see.rate("fp8_underflows_total", job, "0", **{"class": of}) / see.rate("fp8_values_total", job, "0", **{"class": of})))]),
         ("Router imbalance and entropy", [rank_0s("expert_imbalance"), rank_0s("router_entropy")]),
         ("Tokens/s", [tokens]),
         ("Step time by part", [a_step("compute_seconds_total"), a_step("exposed_seconds_total"), by_job(clamped_rest)]),
@@ -297,7 +297,7 @@ EXPECTED = {
         ("Queue wait", [one(lambda see: quantile(0.5, "fsdpd_queue_wait_seconds")), one(lambda see: quantile(0.9, "fsdpd_queue_wait_seconds"))]),
         ("Slots of connected agents", [known("slots", "state")]),
         ("Submits", [known("submits_total", "outcome", lambda see: WINDOW, at=False)]),
-        ("Refusals by rule", [known("refusals_total", "rule")]),
+        ("Refusals by rule", [known("submit_violations_total", "rule")]),
         ("Time of all jobs by cause", [known("all_jobs_seconds", "cause", lambda see: 1 / sum(
             see.data.at("fsdpd_all_jobs_seconds", instance="c0", cause=cause) for cause in TIMES))]),
         ("Slots and ranks", [agents("agent_slots"), agents("agent_ranks")]),
