@@ -132,16 +132,16 @@ void Executor::UseGraphs(int device_index) {
   pool_ = std::make_unique<StepPool>(device_index);
 }
 
-absl::Status Executor::Submit(const StepOrder& order, std::vector<Batch> batches) {
+absl::Status Executor::Submit(const StepInputs& inputs, std::vector<Batch> batches) {
   FSDPD_CHECK(in_flight() < kMaxInFlight);
   const auto execution = std::make_shared<Execution>();
   execution->program = &parts_.plan->program;
-  execution->name = absl::StrCat("step ", order.step);
-  execution->step = order.step;
-  execution->saves = order.saves;
+  execution->name = absl::StrCat("step ", inputs.step);
+  execution->step = inputs.step;
+  execution->saves = inputs.saves;
   execution->result_slot = static_cast<int>(submitted_ % kMaxInFlight);
   const StepPool::Scope memory(pool_.get());
-  FSDPD_ASSIGN_OR_RETURN(const bool has_graph, HasGraph(order.step, execution->result_slot));
+  FSDPD_ASSIGN_OR_RETURN(const bool has_graph, HasGraph(inputs.step, execution->result_slot));
   ++submitted_;
   if (has_graph) {
     JoinLanes();
@@ -149,8 +149,8 @@ absl::Status Executor::Submit(const StepOrder& order, std::vector<Batch> batches
     FSDPD_RETURN_IF_ERROR(SubmitUpdates());
   }
   AwaitNorm();
-  Begin(execution.get(), [this, order, batches = std::move(batches), slot = execution->result_slot] {
-    operations_->BeginStep(order, batches, slot);
+  Begin(execution.get(), [this, inputs, batches = std::move(batches), slot = execution->result_slot] {
+    operations_->BeginStep(inputs, batches, slot);
     return absl::OkStatus();
   });
   if (has_graph) {
@@ -160,7 +160,7 @@ absl::Status Executor::Submit(const StepOrder& order, std::vector<Batch> batches
   }
   open_.push_back(execution);
   // A snapshot should wait only for the instructions it depends on, not for the end of a whole launch.
-  const bool waits_for_snapshots = order.saves || (previous_ != nullptr && previous_->saves);
+  const bool waits_for_snapshots = inputs.saves || (previous_ != nullptr && previous_->saves);
   before_previous_ = std::exchange(previous_, execution);
   updates_due_ = true;
   return graphs_ && !waits_for_snapshots ? absl::OkStatus() : SubmitUpdates();

@@ -85,7 +85,7 @@ class Executor {
 
   // REQUIRES: fewer than kMaxInFlight steps are open; the batches' memory stays unchanged until the step is
   // collected.
-  absl::Status Submit(const StepOrder& order, std::vector<Batch> batches);
+  absl::Status Submit(const StepInputs& inputs, std::vector<Batch> batches);
 
   // The step submitted last was launched as a graph, so the allocator did not see its allocations.
   bool launched() const { return previous_ != nullptr && previous_->recorded != nullptr; }

@@ -219,14 +219,14 @@ void Operations::BindUnit(int unit) {
   (*parts_.units)[unit]->Bind(params, contexts_.back().get());
 }
 
-void Operations::BeginStep(const StepOrder& order, const std::vector<Batch>& batches, int result_slot) {
+void Operations::BeginStep(const StepInputs& inputs, const std::vector<Batch>& batches, int result_slot) {
   FSDPD_CHECK(batches.size() == micro_batches_.size());
   const at::NoGradGuard no_grad;
   evaluating_ = false;
   result_slot_ = result_slot;
-  optimizer_->BeginStep(order.step);
-  learning_rate_.fill_(order.learning_rate);
-  if (spec().on_spike.watched()) norms_index_.fill_(order.step % spec().on_spike.window);
+  optimizer_->BeginStep(inputs.step);
+  learning_rate_.fill_(inputs.learning_rate);
+  if (spec().on_spike.watched()) norms_index_.fill_(inputs.step % spec().on_spike.window);
   int64_t counted = 0;
   for (size_t m = 0; m < batches.size(); ++m) {
     LoadBatch(batches[m], &micro_batches_[m]);
@@ -234,7 +234,7 @@ void Operations::BeginStep(const StepOrder& order, const std::vector<Batch>& bat
   }
   sums_.zero_();
   SetCounted(counted);
-  if (order.requests_save) sums_.select(0, kSaveRequests).fill_(1);
+  if (inputs.requests_save) sums_.select(0, kSaveRequests).fill_(1);
   grad_loss_.copy_(loss_scale_).div_(static_cast<double>(spec().tokens_per_step()));
 }
 

@@ -72,8 +72,8 @@ struct OperationParts {
   OffloadedActivations* offloaded = nullptr;  // Null: activations stay on the device.
 };
 
-// Decisions that the host makes when it submits a step.
-struct StepOrder {
+// Inputs of a step, which the host decides when it submits the step.
+struct StepInputs {
   int64_t step = 0;
   double learning_rate = 0;
   bool saves = false;          // Take a snapshot. The same on all ranks.
@@ -110,7 +110,7 @@ class Operations {
   // micro-batches of this rank to the device. The batches must be pinned: from pageable memory the host would
   // wait for the stream, and so for the previous step. The result goes to `result_slot` (0 or 1), so that the
   // next step may run before the host has read it.
-  void BeginStep(const StepOrder& order, const std::vector<Batch>& batches, int result_slot);
+  void BeginStep(const StepInputs& inputs, const std::vector<Batch>& batches, int result_slot);
   void BeginEvaluation(const Batch& batch, int result_slot);
 
   // `saves`: whether the instruction's step takes a snapshot.

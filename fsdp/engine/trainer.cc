@@ -303,13 +303,14 @@ void Trainer::RecordForTraces() {
   const bool records = options_.traces->RecordsMemory();
   if (std::exchange(records_memory_, records) != records) RecordMemory(spec().device, records);
   if (recorder_ != nullptr)
-    recorder_->Record(options_.traces->Expects(open_.front().order.step, open_.back().order.step));
+    recorder_->Record(options_.traces->Expects(open_.front().inputs.step, open_.back().inputs.step));
 }
 
 // The allocator works at submission, so it now holds this step's history. Names are shared with a writer
 // thread that may outlive the plan.
 void Trainer::SnapshotMemory(OpenStep* step) {
-  if (options_.traces == nullptr || !options_.traces->TakesMemory(step->order.step, step->memory.has_spike()))
+  if (options_.traces == nullptr ||
+      !options_.traces->TakesMemory(step->inputs.step, step->memory.has_spike()))
     return;
   step->snapshot =
       std::make_shared<const MemorySnapshot>(TakeMemorySnapshot(spec().device, options_.device_index));
@@ -331,13 +332,13 @@ void Trainer::WriteTraces(const OpenStep& step) {
       });
     };
   }
-  if (options_.traces->Takes(step.order.step)) {
+  if (options_.traces->Takes(step.inputs.step)) {
     std::function<void(Timeline*)> complete;
     if (recorder_ != nullptr)
       complete = [recorder = recorder_](Timeline* timeline) { recorder->AddTo(timeline); };
     options_.traces->Write(TraceOf(step), std::move(memory_file), std::move(complete));
   } else if (memory_file != nullptr) {
-    options_.traces->WriteMemory(step.order.step, std::move(memory_file));
+    options_.traces->WriteMemory(step.inputs.step, std::move(memory_file));
   }
 }
 
@@ -347,11 +348,11 @@ Timeline Trainer::TraceOf(const OpenStep& step) {
   const std::vector<Span>& spans = executor_->spans();
   double last_seconds = 0;
   for (const Span& span : spans) last_seconds = std::max(last_seconds, span.end_seconds);
-  const bool follows = traced_step_ != 0 && traced_step_ == step.order.step - 1;
+  const bool follows = traced_step_ != 0 && traced_step_ == step.inputs.step - 1;
   traced_begin_ = follows ? traced_begin_ + absl::Seconds(executor_->SecondsSinceStepBefore())
                           : std::max(executor_->collected_at() - absl::Seconds(last_seconds), traced_end_);
   traced_end_ = traced_begin_ + absl::Seconds(last_seconds);
-  traced_step_ = step.order.step;
+  traced_step_ = step.inputs.step;
   Timeline timeline = LastTimeline();
   AddStep(options_.plan->program, spans, step.memory, &timeline);
   timeline.begin_unix_nanos = absl::ToUnixNanos(traced_begin_);
@@ -371,7 +372,7 @@ HeldBytes Trainer::HeldByStep() const {
 
 absl::Status Trainer::ReportTimeline(const OpenStep& step, const v1::StepReport& report) {
   if (!step.reports_timeline) return absl::OkStatus();
-  v1::StepTimeline course = timelines_->Of(step.order.step, executor_->spans(), step.held);
+  v1::StepTimeline course = timelines_->Of(step.inputs.step, executor_->spans(), step.held);
   course.set_unix_nanos(report.unix_nanos());
   course.set_step_seconds(report.step_seconds());
   return options_.on_timeline(course);
@@ -385,7 +386,7 @@ absl::Status Trainer::Run(const OnStep& on_step) {
   executor_->Abandon();  // A step may have been submitted ahead.
   // A rank that was stopped may first notice that its peers have left: report the stop, not a failure.
   const std::string where = open_.empty() ? absl::StrFormat("after step %d", state_.step)
-                                          : absl::StrFormat("at step %d", open_.front().order.step);
+                                          : absl::StrFormat("at step %d", open_.front().inputs.step);
   if (options_.stop->load()) return absl::CancelledError(absl::StrCat("stopped ", where));
   if (!leave_requested() || absl::IsCancelled(status)) return status;
   return absl::CancelledError(absl::StrFormat("left %s: %s", where, status.message()));
@@ -449,7 +450,7 @@ absl::Status Trainer::AwaitLastSave() const {
 
 // The snapshot may belong to an open step, or is being written.
 absl::Status Trainer::FreeSnapshot(const OnStep& on_step) {
-  const auto saves = [](const OpenStep& open) { return open.order.saves; };
+  const auto saves = [](const OpenStep& open) { return open.inputs.saves; };
   while (std::any_of(open_.begin(), open_.end(), saves)) FSDPD_RETURN_IF_ERROR(Finish(on_step));
   const PhaseScope saving(options_.flight, FlightPhase::kSaving);
   saver_->AwaitFree();
@@ -458,13 +459,13 @@ absl::Status Trainer::FreeSnapshot(const OnStep& on_step) {
 
 absl::Status Trainer::Submit(int64_t step, bool saves) {
   const absl::Time now = options_.clock->Now();
-  StepOrder order;
-  order.step = step;
-  order.learning_rate = LearningRate(spec().schedule, spec().optimizer.lr, spec().steps, step);
-  order.saves = saves;
-  order.requests_save = saver_ != nullptr && (leave_requested() || schedule_->RequestsSave(now));
-  schedule_->Submitted(step, saves, order.requests_save, now);
-  open_.emplace_back().order = order;
+  StepInputs inputs;
+  inputs.step = step;
+  inputs.learning_rate = LearningRate(spec().schedule, spec().optimizer.lr, spec().steps, step);
+  inputs.saves = saves;
+  inputs.requests_save = saver_ != nullptr && (leave_requested() || schedule_->RequestsSave(now));
+  schedule_->Submitted(step, saves, inputs.requests_save, now);
+  open_.emplace_back().inputs = inputs;
   absl::StatusOr<StepBatches> batches = NextBatches(data_.training.get(), step);
   if (!batches.ok()) return AtStep(step, batches.status());
   open_.back().batches = *std::move(batches);
@@ -476,7 +477,7 @@ absl::Status Trainer::Submit(int64_t step, bool saves) {
 absl::Status Trainer::SubmitOpen(OpenStep* step) {
   RecordForTraces();
   peak_.Begin();
-  FSDPD_RETURN_IF_ERROR(executor_->Submit(step->order, step->batches.batches()));
+  FSDPD_RETURN_IF_ERROR(executor_->Submit(step->inputs, step->batches.batches()));
   // The allocator works at submission, so its counters now describe this step.
   step->memory = ReadMemory();
   if (step->reports_timeline) step->held = HeldByStep();
@@ -513,14 +514,14 @@ absl::Status Trainer::Interrupted() const {
 
 absl::Status Trainer::Finish(const OnStep& on_step) {
   OpenStep& open = open_.front();
-  const int64_t step = open.order.step;
+  const int64_t step = open.inputs.step;
   FSDPD_ASSIGN_OR_RETURN(const StepResult result, executor_->Collect());
   if (result.expert_overflow) return ReplayOpenSteps();
   const std::optional<v1::BadStep> bad = FindBadStep(open, result);
   if (bad.has_value()) FSDPD_RETURN_IF_ERROR(AtStep(step, TakeBadStep(spec(), *bad, &state_)));
   UpdateState(result);
   schedule_->Collected(step, result.save_requested);
-  if (open.order.saves) saver_->Write(state_);
+  if (open.inputs.saves) saver_->Write(state_);
   WriteTraces(open);
   v1::StepReport report = Report(open, result);
   step_seconds_ = report.step_seconds();
@@ -541,7 +542,7 @@ absl::Status Trainer::Finish(const OnStep& on_step) {
 
 StepData Trainer::DataOf(const OpenStep& open, const StepResult& result, const v1::StepReport& report) const {
   StepData data;
-  data.step = open.order.step;
+  data.step = open.inputs.step;
   data.targets = result.counted;
   if (report.has_evaluation()) data.evaluation_targets = report.evaluation().tokens();
   for (const Batch& batch : open.batches.batches()) {
@@ -596,12 +597,12 @@ std::optional<v1::BadStep> Trainer::FindBadStep(const OpenStep& open, const Step
   const bool not_finite = result.not_finite && !left_to_scale;
   if (!not_finite && !result.spike) return std::nullopt;
   v1::BadStep bad;
-  bad.set_step(open.order.step);
+  bad.set_step(open.inputs.step);
   bad.set_kind(not_finite ? v1::BAD_STEP_KIND_NONFINITE : v1::BAD_STEP_KIND_SPIKE);
   bad.set_loss(WithoutNanSign(result.loss()));
   bad.set_grad_norm(WithoutNanSign(result.grad_norm));
   if (!not_finite) bad.set_threshold(result.spike_threshold);
-  const SampleRange samples = data_.batches->SamplesOf(open.order.step);
+  const SampleRange samples = data_.batches->SamplesOf(open.inputs.step);
   bad.set_first_sample(samples.first);
   bad.set_end_sample(samples.end);
   return bad;
@@ -609,10 +610,10 @@ std::optional<v1::BadStep> Trainer::FindBadStep(const OpenStep& open, const Step
 
 v1::StepReport Trainer::Report(const OpenStep& step, const StepResult& result) const {
   v1::StepReport report;
-  report.set_step(step.order.step);
+  report.set_step(step.inputs.step);
   report.set_loss(WithoutNanSign(result.loss()));
   report.set_grad_norm(WithoutNanSign(result.grad_norm));
-  report.set_learning_rate(step.order.learning_rate);
+  report.set_learning_rate(step.inputs.learning_rate);
   report.set_tokens(spec().tokens_per_step());
   std::vector<Span> spans = executor_->spans();
   if (executor_->collected_launch()) spans.emplace_back();  // At second 0, where it began.

@@ -122,7 +122,7 @@ class Trainer {
 
   // A step that was submitted and not yet reported.
   struct OpenStep {
-    StepOrder order;
+    StepInputs inputs;
     StepBatches batches;  // In use until the step is collected.
     v1::MemoryReport memory;
     bool reports_timeline = false;

@@ -14,7 +14,7 @@ absl::Status Verify(const Program& program, const Layout& layout, const Spec& sp
   const VerifyCase verified{program, layout, spec};
   FSDPD_RETURN_IF_ERROR(CheckShape(verified));
   FSDPD_RETURN_IF_ERROR(CheckBuffers(verified));
-  FSDPD_ASSIGN_OR_RETURN(const StepOrder order, StepOrder::Make(verified));
+  FSDPD_ASSIGN_OR_RETURN(const HappensBefore order, HappensBefore::Make(verified));
   FSDPD_RETURN_IF_ERROR(CheckMemory(verified, order));
   return CheckFlow(verified, order);
 }

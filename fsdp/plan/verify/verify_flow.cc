@@ -69,7 +69,7 @@ enum class SavedIn { kNowhere, kDevice, kBoth, kHost, kBack };
 
 class Flow {
  public:
-  Flow(const VerifyCase& verified, const StepOrder& order)
+  Flow(const VerifyCase& verified, const HappensBefore& order)
       : case_(verified),
         order_(order),
         buckets_(verified.buckets()),
@@ -607,7 +607,7 @@ class Flow {
   }
 
   const VerifyCase& case_;
-  const StepOrder& order_;
+  const HappensBefore& order_;
   std::vector<BucketState> buckets_;
   std::vector<SavedIn> kept_;            // By unit.
   std::vector<std::vector<int>> users_;  // By bucket.
@@ -619,7 +619,7 @@ class Flow {
 
 }  // namespace
 
-absl::Status CheckFlow(const VerifyCase& verified, const StepOrder& order) {
+absl::Status CheckFlow(const VerifyCase& verified, const HappensBefore& order) {
   return Flow(verified, order).Run();
 }
 

@@ -10,6 +10,6 @@ namespace fsdpd {
 
 // REQUIRES: CheckShape (verify_shape.h) and CheckMemory passed: without races, list order is a valid
 // execution order.
-absl::Status CheckFlow(const VerifyCase& verified, const StepOrder& order);
+absl::Status CheckFlow(const VerifyCase& verified, const HappensBefore& order);
 
 }  // namespace fsdpd

@@ -144,7 +144,7 @@ struct Touch {
 
 class MemoryCheck {
  public:
-  MemoryCheck(const VerifyCase& verified, const StepOrder& order)
+  MemoryCheck(const VerifyCase& verified, const HappensBefore& order)
       : case_(verified),
         order_(order),
         table_(TableOf(verified)),
@@ -166,8 +166,8 @@ class MemoryCheck {
   struct Tenancy {
     int buffer = 0;
     Buffer::Interval declared;
-    Moment first = -1;
-    std::array<Moment, kLanes> last;
+    EventIndex first = -1;
+    std::array<EventIndex, kLanes> last;
   };
 
   int Main(int bucket) const { return buffers_ + bucket; }
@@ -436,11 +436,11 @@ class MemoryCheck {
     struct History {
       History() { reads.fill(-1); }
 
-      Moment write = -1;
-      std::array<Moment, kLanes> reads;  // Last read per lane; it is ordered after earlier ones.
+      EventIndex write = -1;
+      std::array<EventIndex, kLanes> reads;  // Last read per lane; it is ordered after earlier ones.
     };
     std::vector<History> histories(Resources());
-    for (Moment now = 0; now < 2 * case_.count(); ++now) {
+    for (EventIndex now = 0; now < 2 * case_.count(); ++now) {
       // The engine hands over the loss at the end of a step.
       if (now == case_.count()) histories[LossSum()] = History();
       for (const Touch& touch : touches_[order_.IndexOf(now)]) {
@@ -452,7 +452,7 @@ class MemoryCheck {
           history.reads[order_.LaneOf(now)] = now;
           continue;
         }
-        for (const Moment read : history.reads) {
+        for (const EventIndex read : history.reads) {
           if (read >= 0 && !order_.Before(read, now)) return Race(read, now, touch.resource);
         }
         history.reads.fill(-1);
@@ -462,7 +462,7 @@ class MemoryCheck {
     return absl::OkStatus();
   }
 
-  absl::Status Race(Moment first, Moment second, int resource) const {
+  absl::Status Race(EventIndex first, EventIndex second, int resource) const {
     std::string what;
     int rule = 6;
     if (resource < buffers_) {
@@ -520,26 +520,26 @@ class MemoryCheck {
         return Overlap(offset, *lives[k - 1], *lives[k], lives[k]->first);
       }
     }
-    const Moment next = lives.front()->first + case_.count();
+    const EventIndex next = lives.front()->first + case_.count();
     if (!Over(*lives.back(), next)) return Overlap(offset, *lives.back(), *lives.front(), next);
     return absl::OkStatus();
   }
 
-  bool Over(const Tenancy& tenancy, Moment next) const {
+  bool Over(const Tenancy& tenancy, EventIndex next) const {
     return std::all_of(tenancy.last.begin(), tenancy.last.end(),
-                       [&](Moment last) { return last < 0 || order_.Before(last, next); });
+                       [&](EventIndex last) { return last < 0 || order_.Before(last, next); });
   }
 
-  absl::Status Overlap(int64_t offset, const Tenancy& before, const Tenancy& after, Moment fills) const {
+  absl::Status Overlap(int64_t offset, const Tenancy& before, const Tenancy& after, EventIndex fills) const {
     const std::vector<Buffer>& buffers = case_.program.buffers;
-    const Moment last = *std::max_element(before.last.begin(), before.last.end());
+    const EventIndex last = *std::max_element(before.last.begin(), before.last.end());
     return RuleError(3, absl::StrCat(order_.Name(fills, 0), " fills the ", case_.Name(buffers[after.buffer]),
                                      " at offset ", offset, " while the ", case_.Name(buffers[before.buffer]),
                                      " is live there until ", case_.Name(last)));
   }
 
   const VerifyCase& case_;
-  const StepOrder& order_;
+  const HappensBefore& order_;
   const BufferTable table_;
   const int buffers_;
   std::vector<std::vector<Touch>> touches_;                              // By instruction.
@@ -572,7 +572,7 @@ absl::Status CheckBuffers(const VerifyCase& verified) {
   return CheckSizes(verified);
 }
 
-absl::Status CheckMemory(const VerifyCase& verified, const StepOrder& order) {
+absl::Status CheckMemory(const VerifyCase& verified, const HappensBefore& order) {
   return MemoryCheck(verified, order).Run();
 }
 

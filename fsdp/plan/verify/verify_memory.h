@@ -12,6 +12,6 @@ namespace fsdpd {
 absl::Status CheckBuffers(const VerifyCase& verified);
 
 // REQUIRES: CheckBuffers passed, and instructions name existing units and buckets.
-absl::Status CheckMemory(const VerifyCase& verified, const StepOrder& order);
+absl::Status CheckMemory(const VerifyCase& verified, const HappensBefore& order);
 
 }  // namespace fsdpd

@@ -35,17 +35,17 @@ absl::Status CheckEdges(const VerifyCase& verified, int i) {
 
 }  // namespace
 
-absl::StatusOr<StepOrder> StepOrder::Make(const VerifyCase& verified) {
+absl::StatusOr<HappensBefore> HappensBefore::Make(const VerifyCase& verified) {
   for (int i = 0; i < verified.count(); ++i) FSDPD_RETURN_IF_ERROR(CheckEdges(verified, i));
-  StepOrder order(verified);
+  HappensBefore order(verified);
   order.AddStep();
   order.AddStep();
   return order;
 }
 
-void StepOrder::AddStep() {
+void HappensBefore::AddStep() {
   const int base = static_cast<int>(clock_.size());
-  const auto join = [this](Clock* clock, Moment other) {
+  const auto join = [this](Clock* clock, EventIndex other) {
     for (size_t k = 0; k < kLanes; ++k) (*clock)[k] = std::max((*clock)[k], clock_[other][k]);
   };
   for (int i = 0; i < verified_->count(); ++i) {
@@ -62,9 +62,9 @@ void StepOrder::AddStep() {
   }
 }
 
-std::string StepOrder::Name(Moment moment, Moment other) const {
-  const std::string name = verified_->Name(IndexOf(moment));
-  return StepOf(moment) == StepOf(other) ? name : absl::StrCat(name, " of the step after");
+std::string HappensBefore::Name(EventIndex event, EventIndex other) const {
+  const std::string name = verified_->Name(IndexOf(event));
+  return StepOf(event) == StepOf(other) ? name : absl::StrCat(name, " of the step after");
 }
 
 }  // namespace fsdpd

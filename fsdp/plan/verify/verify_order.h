@@ -12,31 +12,31 @@
 namespace fsdpd {
 
 // An instruction of one of the two steps: its index, plus the instruction count for the second step.
-using Moment = int;
+using EventIndex = int;
 
-class StepOrder {
+class HappensBefore {
  public:
   // REQUIRES: valid lanes (CheckShape), and that `verified` outlives the result. An error names the violation
   // of rule 1.
-  static absl::StatusOr<StepOrder> Make(const VerifyCase& verified);
+  static absl::StatusOr<HappensBefore> Make(const VerifyCase& verified);
 
   // `first` completes before `second` starts.
-  bool Before(Moment first, Moment second) const {
+  bool Before(EventIndex first, EventIndex second) const {
     return first != second && clock_[second][LaneOf(first)] >= place_[first];
   }
 
-  int IndexOf(Moment moment) const { return moment % verified_->count(); }
-  int StepOf(Moment moment) const { return moment / verified_->count(); }
-  size_t LaneOf(Moment moment) const { return static_cast<size_t>(verified_->At(IndexOf(moment)).lane); }
+  int IndexOf(EventIndex event) const { return event % verified_->count(); }
+  int StepOf(EventIndex event) const { return event / verified_->count(); }
+  size_t LaneOf(EventIndex event) const { return static_cast<size_t>(verified_->At(IndexOf(event)).lane); }
 
   // "#3 Gather layer.0 of the step after": relative to `other`, which is not later.
-  std::string Name(Moment moment, Moment other) const;
+  std::string Name(EventIndex event, EventIndex other) const;
 
  private:
   // Vector clock: instructions complete per lane when an instruction completes.
   using Clock = std::array<int, kLanes>;
 
-  explicit StepOrder(const VerifyCase& verified) : verified_(&verified) {}
+  explicit HappensBefore(const VerifyCase& verified) : verified_(&verified) {}
   void AddStep();
 
   const VerifyCase* verified_;
