@@ -89,7 +89,7 @@ v1::JobSpec OfModel(const v1::Model& model) {
 
 // Reads the model from a config.json. For Hugging Face output, the same file is written with the new data
 // type.
-int ReadConfig(const std::string& path, Conversion* conversion, Console* console) {
+int ReadConfig(const std::string& path, ConversionOptions* conversion, Console* console) {
   v1::Model model;
   std::string text;
   if (const int code = ReadConfigModel(path, console, &model, &text); code != kExitOk) return code;
@@ -117,8 +117,8 @@ absl::StatusOr<v1::JobSpec> JobInside(const std::string& directory) {
 }
 
 // Rejects a model file that contradicts the spec inside the checkpoint, if there is one.
-int RejectContradictions(const v1::Model& inside, const std::string& file, const Conversion& conversion,
-                         Console* console) {
+int RejectContradictions(const v1::Model& inside, const std::string& file,
+                         const ConversionOptions& conversion, Console* console) {
   if (inside.source_case() == v1::Model::SOURCE_NOT_SET || inside.has_plugin()) return kExitOk;
   const std::vector<std::string> found =
       ModelDifferences(ToModelConfig(inside), conversion.model, "in the checkpoint");
@@ -127,7 +127,8 @@ int RejectContradictions(const v1::Model& inside, const std::string& file, const
   return found.empty() ? kExitOk : kExitSpecRefused;
 }
 
-int TakeJob(const std::string& from, const v1::JobSpec& job, Conversion* conversion, Console* console) {
+int TakeJob(const std::string& from, const v1::JobSpec& job, ConversionOptions* conversion,
+            Console* console) {
   const v1::Model& model = job.model();
   if (model.has_plugin()) {
     return ReportUsageError(absl::StrCat(from, ": conversion is not supported for the model of a plug-in"),
@@ -146,13 +147,13 @@ int TakeJob(const std::string& from, const v1::JobSpec& job, Conversion* convers
   return kExitOk;
 }
 
-int ReadSpec(const std::string& path, Conversion* conversion, Console* console) {
+int ReadSpec(const std::string& path, ConversionOptions* conversion, Console* console) {
   v1::JobSpec job;
   const int code = ReadSpecModel(path, console, &job);
   return code == kExitOk ? TakeJob(path, job, conversion, console) : code;
 }
 
-int ReadModel(const CommandLine& line, Conversion* conversion, Console* console) {
+int ReadModel(const CommandLine& line, ConversionOptions* conversion, Console* console) {
   if (!line.spec.empty() && !line.config.empty()) {
     return ReportUsageError("--config is not supported with --spec; remove one of them", console);
   }
@@ -179,7 +180,7 @@ int ReadModel(const CommandLine& line, Conversion* conversion, Console* console)
       console);
 }
 
-int ReadFlags(const CommandLine& line, Conversion* conversion, Console* console) {
+int ReadFlags(const CommandLine& line, ConversionOptions* conversion, Console* console) {
   conversion->source = line.file;
   conversion->target = line.target;
   conversion->to = line.to == "hf"           ? StoreFormat::kHf
@@ -238,7 +239,7 @@ class ProgressScreen {
   bool live_ = false;
 };
 
-absl::StatusOr<ConversionResult> ConvertWithProgress(const Conversion& conversion, Console* console) {
+absl::StatusOr<ConversionResult> ConvertWithProgress(const ConversionOptions& conversion, Console* console) {
   ConversionProgress progress;
   ProgressScreen screen(progress, console);
   std::future<absl::StatusOr<ConversionResult>> result = std::async(std::launch::async, [&] {
@@ -251,7 +252,7 @@ absl::StatusOr<ConversionResult> ConvertWithProgress(const Conversion& conversio
   return result.get();
 }
 
-v1::CheckpointConversion ToProto(const CommandLine& line, const Conversion& conversion,
+v1::CheckpointConversion ToProto(const CommandLine& line, const ConversionOptions& conversion,
                                  const ConversionResult& result) {
   v1::CheckpointConversion proto;
   proto.set_source(ToUtf8(line.file));
@@ -329,7 +330,7 @@ void ReportPartialFiles(const CommandLine& line, const absl::StatusOr<Conversion
 }
 
 int RunCkptConvert(const CommandLine& line, Console* console) {
-  Conversion conversion;
+  ConversionOptions conversion;
   if (const int code = ReadFlags(line, &conversion, console); code != kExitOk) return code;
   const absl::StatusOr<ConversionResult> result = ConvertWithProgress(conversion, console);
   ReportPartialFiles(line, result, console);

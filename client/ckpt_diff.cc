@@ -28,7 +28,7 @@ v1::CheckpointComparison ToProto(const CommandLine& line, const Comparison& comp
   proto.set_first(ToUtf8(line.file));
   proto.set_second(ToUtf8(line.target));
   proto.set_equal(comparison.equal);
-  for (const Difference& difference : comparison.differences) {
+  for (const TensorDifference& difference : comparison.differences) {
     v1::CheckpointDifference* one = proto.add_differences();
     one->set_name(difference.name);
     one->set_first(difference.first);

@@ -12,8 +12,8 @@
 
 namespace fsdpd {
 
-void Conversion::AddViolation(const char* rule, ViolationLevel level, const char* setting,
-                              const std::string& reason, const std::string& fix) {
+void SpecConversion::AddViolation(const char* rule, ViolationLevel level, const char* setting,
+                                  const std::string& reason, const std::string& fix) {
   FSDPD_CHECK(IsConversionRule(rule, level));
   const Setting* found = *setting == '\0' ? nullptr : settings.Find(setting);
   if (found == nullptr && *setting != '\0' && settings.incomplete()) return;
@@ -24,8 +24,8 @@ void Conversion::AddViolation(const char* rule, ViolationLevel level, const char
   violations.push_back(std::move(located));
 }
 
-void Conversion::Adjust(const char* rule, const char* setting, const std::string& reason,
-                        const std::string& before, const std::string& after) {
+void SpecConversion::Adjust(const char* rule, const char* setting, const std::string& reason,
+                            const std::string& before, const std::string& after) {
   const size_t reported = violations.size();
   AddViolation(rule, ViolationLevel::kAdjust, setting, reason, "");
   if (violations.size() == reported) return;
@@ -33,7 +33,7 @@ void Conversion::Adjust(const char* rule, const char* setting, const std::string
   violations.back().violation.after = after;
 }
 
-bool Conversion::CheckChoice(const char* rule, const char* setting, const std::set<std::string>& known) {
+bool SpecConversion::CheckChoice(const char* rule, const char* setting, const std::set<std::string>& known) {
   const std::string word = settings.Lower(setting).value_or("");
   if (settings.Find(setting) == nullptr || !settings.AnyFlag(setting) || known.count(word) > 0) return true;
   if (word.empty()) return false;  // Settings::Text() has reported the missing value.
@@ -42,7 +42,7 @@ bool Conversion::CheckChoice(const char* rule, const char* setting, const std::s
   return false;
 }
 
-std::optional<v1::DType> Conversion::Type(const char* setting) {
+std::optional<v1::DType> SpecConversion::Type(const char* setting) {
   const std::string text = settings.Lower(setting).value_or("auto");
   if (absl::EndsWith(text, "bf16") || absl::EndsWith(text, "bfloat16")) return v1::DTYPE_BF16;
   if (absl::EndsWith(text, "fp32") || absl::EndsWith(text, "float32")) return v1::DTYPE_FP32;
@@ -53,12 +53,12 @@ std::optional<v1::DType> Conversion::Type(const char* setting) {
   return std::nullopt;
 }
 
-int64_t Conversion::Times(int64_t a, int64_t b) {
+int64_t SpecConversion::Times(int64_t a, int64_t b) {
   int64_t product = 0;
   return __builtin_mul_overflow(a, b, &product) ? std::numeric_limits<int64_t>::max() : product;
 }
 
-int64_t Conversion::Required(const char* name) {
+int64_t SpecConversion::Required(const char* name) {
   const std::optional<int64_t> value = settings.Integer(name);
   if (!value.has_value() && settings.Find(name) == nullptr) {  // Settings reports an invalid value.
     Error("required", name, "is not set, and the job requires it",
@@ -67,7 +67,7 @@ int64_t Conversion::Required(const char* name) {
   return value.value_or(0);
 }
 
-std::optional<int64_t> Conversion::Steps(const char* iterations, const char* samples) {
+std::optional<int64_t> SpecConversion::Steps(const char* iterations, const char* samples) {
   const std::optional<int64_t> steps = settings.Integer(iterations);
   const std::optional<int64_t> count = settings.Integer(samples);
   const int64_t batch = job.train().global_batch();

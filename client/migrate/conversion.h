@@ -17,10 +17,10 @@
 
 namespace fsdpd {
 
-class Conversion {
+class SpecConversion {
  public:
   // `read` and `written` must outlive the conversion. `file` is the place of violations without a setting.
-  Conversion(Settings* read, std::string file, v1::JobSpec* written)
+  SpecConversion(Settings* read, std::string file, v1::JobSpec* written)
       : settings(*read), job(*written), file_(std::move(file)) {}
 
   // Reports a violation at the setting's place, with the name as written there ("--lr", "optimizer.lr"). Does

@@ -1,6 +1,6 @@
 // Table of the rules that `fsdpctl migrate` checks in addition to Megatron's own (megatron_rules.h): id,
-// level and condition. Conversion::AddViolation() accepts only ids of this table. docs/rules.py compares the
-// table with every call in client/ that reports a violation, and `fsdpctl explain` prints it.
+// level and condition. SpecConversion::AddViolation() accepts only ids of this table. docs/rules.py compares
+// the table with every call in client/ that reports a violation, and `fsdpctl explain` prints it.
 #pragma once
 
 #include <string>

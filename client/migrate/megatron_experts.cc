@@ -79,7 +79,7 @@ class PatternReader {
 
 class ExpertsConverter {
  public:
-  ExpertsConverter(Conversion* conversion, v1::Llama* llama)
+  ExpertsConverter(SpecConversion* conversion, v1::Llama* llama)
       : c_(*conversion), s_(conversion->settings), llama_(*llama), experts_(*llama->mutable_experts()) {}
 
   void Run(int64_t count) {
@@ -218,7 +218,7 @@ class ExpertsConverter {
     }
   }
 
-  Conversion& c_;
+  SpecConversion& c_;
   Settings& s_;
   v1::Llama& llama_;
   v1::Llama::Experts& experts_;
@@ -230,7 +230,7 @@ std::optional<std::vector<int>> ReadLayerPattern(absl::string_view text) {
   return PatternReader(absl::StripAsciiWhitespace(text)).Parse();
 }
 
-void ConvertExperts(Conversion* conversion, v1::Llama* llama) {
+void ConvertExperts(SpecConversion* conversion, v1::Llama* llama) {
   const int64_t count = conversion->settings.Integer("num_experts").value_or(0);
   if (count > 0) ExpertsConverter(conversion, llama).Run(count);
 }

@@ -13,7 +13,7 @@
 namespace fsdpd {
 
 // Writes llama->experts. Does nothing if num_experts is 0 or unset.
-void ConvertExperts(Conversion* conversion, v1::Llama* llama);
+void ConvertExperts(SpecConversion* conversion, v1::Llama* llama);
 
 // Evaluates a Python list expression of 0 and 1, as --moe-layer-freq accepts it: "[0]*3+([1,0]*2+[1])*2".
 // Returns nullopt for any other text and for more than kMaxPatternLayers numbers.

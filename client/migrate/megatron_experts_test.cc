@@ -18,7 +18,7 @@ struct Result {
     Settings settings;
     EXPECT_TRUE(
         ReadSettings("--num-experts 8 --moe-router-dtype fp32 " + arguments, "in", &settings).empty());
-    Conversion conversion(&settings, "in", &job);
+    SpecConversion conversion(&settings, "in", &job);
     v1::Llama* llama = job.mutable_model()->mutable_llama();
     llama->set_layers(6);
     ConvertExperts(&conversion, llama);
@@ -50,7 +50,7 @@ TEST(MegatronExperts, WritesNoExpertsForDenseModel) {
   Settings settings;
   v1::JobSpec job;
   ASSERT_TRUE(ReadSettings("--moe-router-topk 2 --moe-aux-loss-coeff 0.1", "in", &settings).empty());
-  Conversion conversion(&settings, "in", &job);
+  SpecConversion conversion(&settings, "in", &job);
   ConvertExperts(&conversion, job.mutable_model()->mutable_llama());
   EXPECT_FALSE(job.model().llama().has_experts());
 }

@@ -23,7 +23,7 @@ std::string NameOf(v1::DType type) {
 
 class GradientConverter {
  public:
-  GradientConverter(v1::DType params, const std::string& recipe, Conversion* conversion)
+  GradientConverter(v1::DType params, const std::string& recipe, SpecConversion* conversion)
       : c_(*conversion), s_(c_.settings), params_(params), recipe_(recipe) {}
 
   void Run() {
@@ -141,7 +141,7 @@ class GradientConverter {
                     "set precision.main_grads and precision.grad_comm if others are intended");
   }
 
-  Conversion& c_;
+  SpecConversion& c_;
   Settings& s_;
   const v1::DType params_;
   const std::string& recipe_;
@@ -149,7 +149,7 @@ class GradientConverter {
 
 }  // namespace
 
-void ConvertGradients(v1::DType params, const std::string& recipe, Conversion* conversion) {
+void ConvertGradients(v1::DType params, const std::string& recipe, SpecConversion* conversion) {
   GradientConverter(params, recipe, conversion).Run();
 }
 

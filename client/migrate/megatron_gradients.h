@@ -14,6 +14,6 @@ namespace fsdpd {
 
 // `params` is the dtype of parameters in forward and backward (bf16 for FP8). `recipe` is the name of
 // Megatron Bridge's mixed_precision recipe with underscores, or empty.
-void ConvertGradients(v1::DType params, const std::string& recipe, Conversion* conversion);
+void ConvertGradients(v1::DType params, const std::string& recipe, SpecConversion* conversion);
 
 }  // namespace fsdpd

@@ -272,7 +272,7 @@ class Converter {
                     "");
   }
 
-  Conversion c_;
+  SpecConversion c_;
   Settings& s_;
   v1::JobSpec& job_;
 };

@@ -19,7 +19,7 @@ bool IsFlag(const Setting* setting) { return setting != nullptr && absl::StartsW
 
 class ModelConverter {
  public:
-  explicit ModelConverter(Conversion* conversion) : c_(*conversion), s_(conversion->settings) {}
+  explicit ModelConverter(SpecConversion* conversion) : c_(*conversion), s_(conversion->settings) {}
 
   void Run() {
     const std::string norm = s_.Lower("normalization").value_or("layernorm");
@@ -151,7 +151,7 @@ class ModelConverter {
     if (groups > 0 && groups != heads)
       refuse("num_query_groups", "a key and a value head for each query head");
     const std::optional<int64_t> head = s_.Integer("kv_channels");
-    if (head.has_value() && heads > 0 && Conversion::Times(*head, heads) != gpt2->hidden_size()) {
+    if (head.has_value() && heads > 0 && SpecConversion::Times(*head, heads) != gpt2->hidden_size()) {
       refuse("kv_channels", "heads of hidden size / heads");
     }
   }
@@ -242,19 +242,19 @@ class ModelConverter {
   // Megatron pads the embedding to a multiple of make_vocab_size_divisible_by times the tensor-parallel
   // degree. The added rows are parameters, so the job has them too.
   int64_t PadVocabulary(int64_t size) {
-    const int64_t multiple = Conversion::Times(s_.Integer("make_vocab_size_divisible_by").value_or(128),
-                                               s_.Integer("tensor_model_parallel_size").value_or(1));
+    const int64_t multiple = SpecConversion::Times(s_.Integer("make_vocab_size_divisible_by").value_or(128),
+                                                   s_.Integer("tensor_model_parallel_size").value_or(1));
     const bool pads = s_.Flag("should_pad_vocab", true) && s_.Flag("pad_vocab_size", true);
     if (!pads || multiple <= 0 || size % multiple == 0) return size;
-    return Conversion::Times(size / multiple + 1, multiple);
+    return SpecConversion::Times(size / multiple + 1, multiple);
   }
 
-  Conversion& c_;
+  SpecConversion& c_;
   Settings& s_;
 };
 
 }  // namespace
 
-void ConvertModel(Conversion* conversion) { ModelConverter(conversion).Run(); }
+void ConvertModel(SpecConversion* conversion) { ModelConverter(conversion).Run(); }
 
 }  // namespace fsdpd

@@ -8,6 +8,6 @@
 namespace fsdpd {
 
 // Writes job.model and job.train.initial.
-void ConvertModel(Conversion* conversion);
+void ConvertModel(SpecConversion* conversion);
 
 }  // namespace fsdpd

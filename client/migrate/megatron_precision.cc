@@ -17,7 +17,7 @@ namespace {
 
 class PrecisionConverter {
  public:
-  explicit PrecisionConverter(Conversion* conversion)
+  explicit PrecisionConverter(SpecConversion* conversion)
       : c_(*conversion),
         s_(c_.settings),
         recipe_(absl::StrReplaceAll(s_.Lower("mixed_precision").value_or(""), {{"-", "_"}})) {}
@@ -170,14 +170,14 @@ class PrecisionConverter {
                                                        : v1::DTYPE_FP32;
   }
 
-  Conversion& c_;
+  SpecConversion& c_;
   Settings& s_;
   const std::string recipe_;  // Name of Megatron Bridge's recipe with underscores, or empty.
 };
 
 }  // namespace
 
-void ConvertPrecision(Conversion* conversion) {
+void ConvertPrecision(SpecConversion* conversion) {
   const size_t reported = conversion->violations.size();
   PrecisionConverter(conversion).Run();
   if (!conversion->settings.AnyFlag("bf16") || !conversion->settings.AnyFlag("fp16")) return;

@@ -7,6 +7,6 @@
 namespace fsdpd {
 
 // Writes job.precision. Call after ConvertModel.
-void ConvertPrecision(Conversion* conversion);
+void ConvertPrecision(SpecConversion* conversion);
 
 }  // namespace fsdpd

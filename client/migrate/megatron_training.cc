@@ -13,7 +13,7 @@ namespace {
 
 class TrainingConverter {
  public:
-  explicit TrainingConverter(Conversion* conversion)
+  explicit TrainingConverter(SpecConversion* conversion)
       : c_(*conversion), s_(conversion->settings), job_(conversion->job) {}
 
   void Run() {
@@ -112,15 +112,15 @@ class TrainingConverter {
 
   void ConvertTrain() {
     v1::Train* train = job_.mutable_train();
-    const int64_t world = Conversion::Times(job_.resources().nodes(), job_.resources().ranks_per_node());
+    const int64_t world = SpecConversion::Times(job_.resources().nodes(), job_.resources().ranks_per_node());
     const auto ranks = [this](const char* axis) {
       return std::clamp<int64_t>(s_.Integer(axis).value_or(1), 1, kMaxWorld);
     };
     const int64_t sharing = ranks("context_parallel_size") * ranks("tensor_model_parallel_size") *
                             ranks("pipeline_model_parallel_size");
     train->set_micro_batch(s_.Integer("micro_batch_size").value_or(1));
-    train->set_global_batch(
-        s_.Integer("global_batch_size").value_or(Conversion::Times(train->micro_batch(), world / sharing)));
+    train->set_global_batch(s_.Integer("global_batch_size")
+                                .value_or(SpecConversion::Times(train->micro_batch(), world / sharing)));
     const std::optional<int64_t> steps = c_.Steps("train_iters", "train_samples");
     train->set_steps(steps.has_value() ? *steps : c_.Required("train_iters"));
     train->set_seed(s_.Integer("seed").value_or(1234));
@@ -139,7 +139,7 @@ class TrainingConverter {
     v1::Evaluation* evaluation = job_.mutable_train()->mutable_evaluation();
     evaluation->set_every_steps(every);
     if (rounds.has_value() && !all)
-      evaluation->set_samples(Conversion::Times(*rounds, job_.train().global_batch()));
+      evaluation->set_samples(SpecConversion::Times(*rounds, job_.train().global_batch()));
   }
 
   void ConvertOptimizer() {
@@ -276,13 +276,13 @@ class TrainingConverter {
     }
   }
 
-  Conversion& c_;
+  SpecConversion& c_;
   Settings& s_;
   v1::JobSpec& job_;
 };
 
 }  // namespace
 
-void ConvertTraining(Conversion* conversion) { TrainingConverter(conversion).Run(); }
+void ConvertTraining(SpecConversion* conversion) { TrainingConverter(conversion).Run(); }
 
 }  // namespace fsdpd

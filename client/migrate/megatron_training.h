@@ -7,6 +7,6 @@ namespace fsdpd {
 
 // Writes job.data, job.train, job.optimizer and job.schedule. Call after ConvertModel, with job.resources
 // set.
-void ConvertTraining(Conversion* conversion);
+void ConvertTraining(SpecConversion* conversion);
 
 }  // namespace fsdpd

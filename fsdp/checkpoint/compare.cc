@@ -67,7 +67,7 @@ void CountPair(double x, double y, double* largest, int64_t* numbers) {
 }
 
 void CompareNumbers(const StoredTensor& a, const char* first, const StoredTensor& b, const char* second,
-                    Difference* difference) {
+                    TensorDifference* difference) {
   double largest = 0;
   for (int64_t i = 0; i < a.numbers(); ++i) {
     CountPair(NumberAt(*a.type, first, i), NumberAt(*b.type, second, i), &largest, &difference->numbers);
@@ -76,7 +76,7 @@ void CompareNumbers(const StoredTensor& a, const char* first, const StoredTensor
 }
 
 absl::Status Compare(const TensorReader& first, const TensorReader& second, const Pair& pair,
-                     Difference* difference) {
+                     TensorDifference* difference) {
   const StoredTensor* a = pair.first < 0 ? nullptr : &first.tensors()[pair.first];
   const StoredTensor* b = pair.second < 0 ? nullptr : &second.tensors()[pair.second];
   difference->first = a == nullptr ? pair.first_value : TextOf(*a);
@@ -119,7 +119,7 @@ absl::StatusOr<Sources> SourcesOf(const StoreToCompare& a, const StoreToCompare&
   return sources;
 }
 
-absl::Status CompareParam(const Sources& sources, const NamedParam& param, Difference* difference) {
+absl::Status CompareParam(const Sources& sources, const NamedParam& param, TensorDifference* difference) {
   const std::vector<int64_t> shape = param.TheirShape();  // For experts, of all of them.
   int64_t elements = 1;
   for (const int64_t size : shape) elements *= size;
@@ -156,14 +156,14 @@ absl::StatusOr<Comparison> CompareParams(const Sources& sources, const TensorRea
   params.erase(std::remove_if(params.begin(), params.end(),
                               [](const NamedParam& param) { return param.ours_begin > 0; }),
                params.end());
-  std::vector<Difference> found(params.size());
+  std::vector<TensorDifference> found(params.size());
   FSDPD_RETURN_IF_ERROR(ParallelFor(params.size(), threads, stopped,
                                     [&](size_t i) { return CompareParam(sources, params[i], &found[i]); }));
   Comparison comparison;
   comparison.of_parameters = true;
   comparison.left_out_first = LeftOut(*sources.first, a);
   comparison.left_out_second = LeftOut(*sources.second, b);
-  for (Difference& difference : found) {
+  for (TensorDifference& difference : found) {
     if (difference.numbers == 0) {
       ++comparison.equal;
     } else {
@@ -193,7 +193,7 @@ absl::StatusOr<Comparison> CompareStores(const StoreToCompare& first, const Stor
   Pairs pairs;
   FSDPD_RETURN_IF_ERROR(AddSide(*a, true, &pairs));
   FSDPD_RETURN_IF_ERROR(AddSide(*b, false, &pairs));
-  std::vector<Difference> found;
+  std::vector<TensorDifference> found;
   std::vector<const Pair*> of;
   for (const auto& [name, pair] : pairs) {
     found.push_back({name, "", "", std::nullopt, 0});
@@ -203,7 +203,7 @@ absl::StatusOr<Comparison> CompareStores(const StoreToCompare& first, const Stor
                                     [&](size_t i) { return Compare(*a, *b, *of[i], &found[i]); }));
   Comparison comparison;
   comparison.not_of_model = std::move(not_of_model);
-  for (Difference& difference : found) {
+  for (TensorDifference& difference : found) {
     if (difference.first == difference.second && difference.numbers == 0) {
       ++comparison.equal;
     } else {

@@ -25,7 +25,7 @@
 
 namespace fsdpd {
 
-struct Difference {
+struct TensorDifference {
   std::string name;
   // Description on each side: "float32 [2, 3]", or a value; empty: absent.
   std::string first, second;
@@ -36,9 +36,9 @@ struct Difference {
 };
 
 struct Comparison {
-  std::vector<Difference> differences;  // By name; parameters in the order of the model.
-  int64_t equal = 0;                    // Tensors and values that are equal.
-  bool of_parameters = false;           // Only the parameters of the model were compared.
+  std::vector<TensorDifference> differences;  // By name; parameters in the order of the model.
+  int64_t equal = 0;                          // Tensors and values that are equal.
+  bool of_parameters = false;                 // Only the parameters of the model were compared.
   // If of_parameters: tensors and values outside of the model, which were not compared.
   std::vector<std::string> left_out_first, left_out_second;
   // Why parameters were not compared despite different names: what one side lacks of the model.

@@ -50,12 +50,12 @@ class CompareTest : public ::testing::Test {
     return comparison.ok() ? *comparison : Comparison();
   }
 
-  Difference OnlyDifference(const std::vector<TestTensor>& a, const std::vector<TestTensor>& b) {
+  TensorDifference OnlyDifference(const std::vector<TestTensor>& a, const std::vector<TestTensor>& b) {
     static int number = 0;
     const std::string name = std::to_string(++number);
     const Comparison comparison = Compared(Write("a" + name, a), Write("b" + name, b));
     EXPECT_EQ(comparison.differences.size(), 1u);
-    return comparison.differences.empty() ? Difference() : comparison.differences[0];
+    return comparison.differences.empty() ? TensorDifference() : comparison.differences[0];
   }
 
   TempDir dir_;
@@ -68,7 +68,7 @@ TEST_F(CompareTest, IgnoresChunking) {
 }
 
 TEST_F(CompareTest, ReportsLargestDifference) {
-  const Difference found = OnlyDifference({Floats("w", {1, 2, 3, -4})}, {Floats("w", {1, 2.5, 3, 4})});
+  const TensorDifference found = OnlyDifference({Floats("w", {1, 2, 3, -4})}, {Floats("w", {1, 2.5, 3, 4})});
   EXPECT_EQ(found.name, "w");
   EXPECT_EQ(found.largest, 8);
   EXPECT_EQ(found.numbers, 2);
@@ -84,7 +84,7 @@ TEST_F(CompareTest, NansAreEqual) {
 }
 
 TEST_F(CompareTest, ReportsNamesShapesAndTypes) {
-  Difference found = OnlyDifference({MakeTestTensor("w", "int64", {2, 3})}, {});
+  TensorDifference found = OnlyDifference({MakeTestTensor("w", "int64", {2, 3})}, {});
   EXPECT_EQ(found.first, "int64 [2, 3]");
   EXPECT_EQ(found.second, "");
   EXPECT_FALSE(found.largest.has_value());
@@ -199,7 +199,7 @@ TEST_F(CompareModelTest, NamesParametersInOurNaming) {
   }
   const Comparison found = Compared(Write("native", native), WriteHf("hf", theirs), OddLlama());
   ASSERT_EQ(found.differences.size(), 1u) << "the type is none";
-  const Difference& one = found.differences[0];
+  const TensorDifference& one = found.differences[0];
   EXPECT_EQ(kNativePrefix + one.name, native[0].name);
   EXPECT_EQ(one.numbers, 2);
   EXPECT_EQ(one.largest, 8);

@@ -73,7 +73,7 @@ class TensorConverter {
   int64_t overflowed_ = 0;
 };
 
-absl::StatusOr<std::unique_ptr<TensorWriter>> MakeWriter(const Conversion& conversion,
+absl::StatusOr<std::unique_ptr<TensorWriter>> MakeWriter(const ConversionOptions& conversion,
                                                          const ConvertPlan& plan,
                                                          const std::string& directory,
                                                          const std::vector<CompleteFile>& whole) {
@@ -112,7 +112,7 @@ absl::Status Carry(const ConvertPlan& plan, const ConvertTarget& target, TensorC
 }
 
 // Everything, except the source, that determines the bytes of the target.
-std::string WrittenText(const Conversion& conversion, const ConvertPlan& plan) {
+std::string WrittenText(const ConversionOptions& conversion, const ConvertPlan& plan) {
   uint32_t crc32 = Crc32(conversion.config.data(), static_cast<int64_t>(conversion.config.size()));
   const auto add = [&crc32](const std::string& text) {
     crc32 = Crc32(text.data(), static_cast<int64_t>(text.size()) + 1, crc32);
@@ -138,7 +138,7 @@ std::string WrittenText(const Conversion& conversion, const ConvertPlan& plan) {
 }
 
 // A target inside the source would become part of that checkpoint, and be removed with it.
-absl::Status CheckTargetIsOutside(const Conversion& conversion) {
+absl::Status CheckTargetIsOutside(const ConversionOptions& conversion) {
   std::error_code error;
   const std::filesystem::path source = std::filesystem::canonical(conversion.source, error);
   std::filesystem::path target = std::filesystem::weakly_canonical(conversion.target, error);
@@ -152,7 +152,8 @@ absl::Status CheckTargetIsOutside(const Conversion& conversion) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<ConversionArguments> ArgumentsOf(const Conversion& conversion, const ConvertPlan& plan) {
+absl::StatusOr<ConversionArguments> ArgumentsOf(const ConversionOptions& conversion,
+                                                const ConvertPlan& plan) {
   std::error_code error;
   const std::filesystem::path source = std::filesystem::canonical(conversion.source, error);
   FSDPD_ASSIGN_OR_RETURN(const std::string files, FilesText(conversion.source));
@@ -216,7 +217,7 @@ std::vector<size_t> MissingTargets(const ConvertPlan& plan, const TensorWriter& 
   return missing;
 }
 
-absl::Status Fill(const Conversion& conversion, const ConvertPlan& plan, const TensorReader& source,
+absl::Status Fill(const ConversionOptions& conversion, const ConvertPlan& plan, const TensorReader& source,
                   int threads, const std::function<bool()>& stopped, TensorWriter* writer, Files* files,
                   ConversionProgress* progress) {
   const std::vector<size_t> missing = MissingTargets(plan, *writer, progress);
@@ -231,14 +232,14 @@ absl::Status Fill(const Conversion& conversion, const ConvertPlan& plan, const T
 }
 
 // Writes the owner's file if requested, as the last file before the directory is renamed.
-absl::Status Mark(const Conversion& conversion, const PartDirectory& directory) {
+absl::Status Mark(const ConversionOptions& conversion, const PartDirectory& directory) {
   if (conversion.mark_name.empty()) return absl::OkStatus();
   return ReplaceFile(directory.path(), conversion.mark_name, conversion.mark);
 }
 
 }  // namespace
 
-absl::StatusOr<ConversionResult> Convert(const Conversion& conversion, int threads,
+absl::StatusOr<ConversionResult> Convert(const ConversionOptions& conversion, int threads,
                                          const std::function<bool()>& stopped, ConversionProgress* progress) {
   FSDPD_CHECK(CanCast(*conversion.type));
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<TensorReader> source, OpenStore(conversion.source));

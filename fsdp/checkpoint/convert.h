@@ -46,7 +46,7 @@ struct ConversionResult {
   int64_t bytes_found = 0;            // Bytes of these files.
 };
 
-absl::StatusOr<ConversionResult> Convert(const Conversion& conversion, int threads,
+absl::StatusOr<ConversionResult> Convert(const ConversionOptions& conversion, int threads,
                                          const std::function<bool()>& stopped, ConversionProgress* progress);
 
 }  // namespace fsdpd

@@ -177,8 +177,8 @@ class ConvertOptimizerTest : public ::testing::Test {
   TempDir dir_;
   std::vector<TestTensor> tensors_;
   PortableValues values_;
-  Conversion conversion_ = [] {
-    Conversion conversion;
+  ConversionOptions conversion_ = [] {
+    ConversionOptions conversion;
     conversion.type = FindTensorType("float32");
     conversion.adam = Adam();
     return conversion;

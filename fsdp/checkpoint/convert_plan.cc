@@ -38,7 +38,7 @@ Naming NamingIn(StoreFormat format) {
 // Builds the targets of one conversion.
 class Planner {
  public:
-  Planner(const TensorReader& source, const Conversion& conversion)
+  Planner(const TensorReader& source, const ConversionOptions& conversion)
       : source_(source),
         dcp_(dynamic_cast<const DcpTensorReader*>(&source)),
         conversion_(conversion),
@@ -241,7 +241,7 @@ class Planner {
 
   const TensorReader& source_;
   const DcpTensorReader* const dcp_;  // Null for Hugging Face.
-  const Conversion& conversion_;
+  const ConversionOptions& conversion_;
   const bool native_;
   bool carries_ = false;  // Converts optimizer state.
   ParamMatch match_;
@@ -263,7 +263,7 @@ int64_t ConvertPlan::tensors() const {
   return static_cast<int64_t>(names.size());
 }
 
-absl::StatusOr<ConvertPlan> PlanConversion(const TensorReader& source, const Conversion& conversion) {
+absl::StatusOr<ConvertPlan> PlanConversion(const TensorReader& source, const ConversionOptions& conversion) {
   return Planner(source, conversion).Plan();
 }
 

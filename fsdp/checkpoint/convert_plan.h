@@ -23,7 +23,7 @@
 
 namespace fsdpd {
 
-struct Conversion {
+struct ConversionOptions {
   std::string source, target;          // Directories.
   ModelConfig model;                   // Llama or GPT-2.
   StoreFormat to = StoreFormat::kDcp;  // kDcp: native.
@@ -75,6 +75,6 @@ struct ConvertPlan {
   int64_t tensors() const;  // Number of tensors that the targets belong to.
 };
 
-absl::StatusOr<ConvertPlan> PlanConversion(const TensorReader& source, const Conversion& conversion);
+absl::StatusOr<ConvertPlan> PlanConversion(const TensorReader& source, const ConversionOptions& conversion);
 
 }  // namespace fsdpd

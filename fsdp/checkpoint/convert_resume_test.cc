@@ -56,8 +56,9 @@ class ConvertResumeTest : public ::testing::Test {
     EXPECT_TRUE(CommitTestFiles(native_, WriteTestFiles(native_, tensors, 2)).ok());
   }
 
-  static Conversion ConversionOf(const std::string& source, const std::string& target, StoreFormat to) {
-    Conversion conversion;
+  static ConversionOptions ConversionOf(const std::string& source, const std::string& target,
+                                        StoreFormat to) {
+    ConversionOptions conversion;
     conversion.source = source;
     conversion.target = target;
     conversion.model = SmallGpt2();
@@ -72,7 +73,7 @@ class ConvertResumeTest : public ::testing::Test {
 
   // Single-threaded, so that the set of complete files is deterministic.
   static absl::StatusOr<ConversionResult> Run(
-      const Conversion& conversion, const std::function<bool()>& stopped = [] { return false; }) {
+      const ConversionOptions& conversion, const std::function<bool()>& stopped = [] { return false; }) {
     ConversionProgress progress;
     auto done = Convert(conversion, 1, stopped, &progress);
     if (done.ok()) {
@@ -82,7 +83,7 @@ class ConvertResumeTest : public ::testing::Test {
   }
 
   // Runs it in a child process that is killed. False: it finished before.
-  static bool KilledAfter(int tensors, const Conversion& conversion) {
+  static bool KilledAfter(int tensors, const ConversionOptions& conversion) {
     const pid_t child = fork();
     if (child == 0) {
       int asked = 0;
@@ -109,7 +110,7 @@ TEST_F(ConvertResumeTest, ResumesWithSameBytesAfterKill) {
     ASSERT_TRUE(uninterrupted.ok()) << uninterrupted.status();
     ASSERT_TRUE(uninterrupted->violations.empty()) << uninterrupted->violations[0].what;
     ASSERT_GT(uninterrupted->files, 2);
-    const Conversion conversion = ConversionOf(native_, out_, to);
+    const ConversionOptions conversion = ConversionOf(native_, out_, to);
     int64_t most_found = 0;
     bool was_killed = true;
     for (int tensors = 0; was_killed; tensors += to == StoreFormat::kHf ? 5 : 17) {
@@ -133,7 +134,7 @@ TEST_F(ConvertResumeTest, ResumesWithSameBytesAfterKill) {
 
 TEST_F(ConvertResumeTest, InterruptLeavesOnlyCompleteFiles) {
   for (const StoreFormat to : {StoreFormat::kHf, StoreFormat::kDcp}) {
-    const Conversion conversion = ConversionOf(native_, out_, to);
+    const ConversionOptions conversion = ConversionOf(native_, out_, to);
     int asked = 0;
     EXPECT_TRUE(absl::IsCancelled(Run(conversion, [&] { return ++asked > 1; }).status()));
     EXPECT_FALSE(fs::exists(part_)) << "no file was whole";
@@ -158,7 +159,7 @@ TEST_F(ConvertResumeTest, FullDiskLosesOnlyUnfinishedFile) {
   for (const StoreFormat to : {StoreFormat::kHf, StoreFormat::kDcp}) {
     const std::string whole = dir_.File(absl::StrCat("whole", static_cast<int>(to)));
     ASSERT_TRUE(Run(ConversionOf(native_, whole, to)).ok());
-    const Conversion conversion = ConversionOf(native_, out_, to);
+    const ConversionOptions conversion = ConversionOf(native_, out_, to);
     int asked = 0;
     const auto fill_there = [&] {
       rlimit small = before;
@@ -182,7 +183,7 @@ TEST_F(ConvertResumeTest, FullDiskLosesOnlyUnfinishedFile) {
 TEST_F(ConvertResumeTest, RewritesFilesMissingFromJournal) {
   const std::string whole = dir_.File("whole");
   ASSERT_TRUE(Run(ConversionOf(native_, whole, StoreFormat::kTorchDist)).ok());
-  const Conversion conversion = ConversionOf(native_, out_, StoreFormat::kTorchDist);
+  const ConversionOptions conversion = ConversionOf(native_, out_, StoreFormat::kTorchDist);
   int asked = 0;
   std::string early;
   const auto stop_there = [&] {
@@ -201,11 +202,11 @@ TEST_F(ConvertResumeTest, RewritesFilesMissingFromJournal) {
 }
 
 TEST_F(ConvertResumeTest, OtherConversionDoesNotResume) {
-  const Conversion begun = ConversionOf(native_, out_, StoreFormat::kDcp);
+  const ConversionOptions begun = ConversionOf(native_, out_, StoreFormat::kDcp);
   int asked = 0;
   ASSERT_TRUE(absl::IsCancelled(Run(begun, [&] { return ++asked > 20; }).status()));
   const Files left = FilesOf(part_);
-  Conversion other = begun;
+  ConversionOptions other = begun;
   const auto refused = [&](const char* why) {
     const auto done = Run(other);
     EXPECT_TRUE(absl::IsFailedPrecondition(done.status())) << done.status();

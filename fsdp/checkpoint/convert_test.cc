@@ -48,7 +48,7 @@ class ConvertTest : public ::testing::Test {
   absl::StatusOr<ConversionResult> Run(
       const std::string& source, const std::string& target, StoreFormat to, const char* type = "float32",
       const std::function<bool()>& stopped = [] { return false; }) {
-    Conversion conversion;
+    ConversionOptions conversion;
     conversion.source = source;
     conversion.target = dir_.File(target);
     conversion.model = model_;

@@ -69,7 +69,7 @@ std::optional<std::string> ConfigOfStart(const Spec& spec) {
 std::string HfExportPath(const std::string& dir) { return absl::StrCat(dir, "/", kExportName); }
 
 absl::StatusOr<int64_t> ExportHf(const Spec& spec, const HfExport& what) {
-  Conversion conversion;
+  ConversionOptions conversion;
   conversion.source = what.checkpoint;
   conversion.target = HfExportPath(spec.checkpoint.dir);
   conversion.model = spec.model;

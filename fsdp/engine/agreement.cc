@@ -73,7 +73,7 @@ absl::StatusOr<Lines> ReceiveLines(Store* store, const Subject& subject, int ran
 
 // Returns "spec.global_batch = 64, not 32" if both lines assign the same name, otherwise both lines.
 std::string DifferenceText(const Lines& own, const Lines& theirs) {
-  const Difference difference = FirstDifference(own, theirs);
+  const LineDifference difference = FirstDifference(own, theirs);
   const std::pair<std::string, std::string> mine =
       absl::StrSplit(difference.first, absl::MaxSplits(" = ", 1));
   const std::pair<std::string, std::string> other =

@@ -408,7 +408,8 @@ uint64_t HashOf(const std::vector<std::string>& fingerprint) {
   return XXH64(all.data(), all.size(), /*seed=*/0);
 }
 
-Difference FirstDifference(const std::vector<std::string>& first, const std::vector<std::string>& second) {
+LineDifference FirstDifference(const std::vector<std::string>& first,
+                               const std::vector<std::string>& second) {
   const size_t common = std::min(first.size(), second.size());
   for (size_t i = 0; i < common; ++i) {
     if (first[i] != second[i]) return {first[i], second[i]};

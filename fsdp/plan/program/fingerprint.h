@@ -15,10 +15,10 @@ uint64_t HashOf(const std::vector<std::string>& fingerprint);
 
 // The first line that differs, for a message such as "this is 'x' on rank 0 and 'y' on rank 3"; empty if all
 // are equal.
-struct Difference {
+struct LineDifference {
   std::string first;
   std::string second;
 };
-Difference FirstDifference(const std::vector<std::string>& first, const std::vector<std::string>& second);
+LineDifference FirstDifference(const std::vector<std::string>& first, const std::vector<std::string>& second);
 
 }  // namespace fsdpd

@@ -245,7 +245,7 @@ void ExpectEachShows(const Changes& changes) {
     Job job = SmallJob();
     changes[i](&job);
     EXPECT_NE(HashOf(job.Lines()), HashOf(lines)) << "change " << i;
-    const Difference difference = FirstDifference(lines, job.Lines());
+    const LineDifference difference = FirstDifference(lines, job.Lines());
     EXPECT_NE(difference.first, difference.second) << "change " << i;
     EXPECT_FALSE(difference.first.empty() || difference.second.empty()) << "change " << i;
   }
@@ -309,7 +309,7 @@ TEST(Fingerprint, ReportsFirstDifference) {
   Job job = SmallJob();
   job.spec.global_batch = 32;
   job.program.arena_bytes = 0;
-  const Difference difference = FirstDifference(SmallJob().Lines(), job.Lines());
+  const LineDifference difference = FirstDifference(SmallJob().Lines(), job.Lines());
   EXPECT_EQ(difference.first, "spec.global_batch = 64");
   EXPECT_EQ(difference.second, "spec.global_batch = 32");
 }
