@@ -57,12 +57,12 @@ struct Node {
   std::unique_ptr<Agent> agent;
 };
 
-v1::CoordinatorMessage Launch(const std::string& behaviour, int attempt = 1, int ranks = 1, int world = 0) {
+v1::CoordinatorMessage Launch(const std::string& behavior, int attempt = 1, int ranks = 1, int world = 0) {
   v1::CoordinatorMessage message;
   v1::Launch* launch = message.mutable_launch();
-  launch->set_job_id(behaviour + "-k3x9q2");
+  launch->set_job_id(behavior + "-k3x9q2");
   launch->set_attempt(attempt);
-  launch->mutable_spec()->set_name(behaviour);
+  launch->mutable_spec()->set_name(behavior);
   launch->mutable_spec()->mutable_train()->set_steps(3);
   launch->set_world_size(world == 0 ? ranks : world);
   launch->set_ranks(ranks);

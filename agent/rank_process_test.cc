@@ -41,11 +41,11 @@ class RankProcessTest : public testing::Test {
   }
 
   // A fake rank with this behavior, up to its first frame.
-  std::unique_ptr<RankProcess> Start(const std::string& behaviour, UniqueFd* socket) {
+  std::unique_ptr<RankProcess> Start(const std::string& behavior, UniqueFd* socket) {
     std::unique_ptr<RankProcess> process = *Spawn("agent/testing/fake_rank");
     *socket = process->TakeSocket();
     v1::AgentToRank message;
-    message.mutable_launch()->mutable_spec()->set_name(behaviour);
+    message.mutable_launch()->mutable_spec()->set_name(behavior);
     EXPECT_TRUE(WriteFrame(socket->get(), message).ok());
     v1::RankToAgent first;
     EXPECT_TRUE(ReadFrame(socket->get(), &first).ok());

@@ -1,5 +1,5 @@
 // Fake rank for tests: speaks rank.proto on descriptor 3 like fsdpd-rank, but does not train. The name of the
-// job selects its behavior (kBehaviours, below).
+// job selects its behavior (kBehaviors, below).
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -330,9 +330,9 @@ int Skip(const v1::RankLaunch&) {
 // Rank 1 follows the variable: "hangs", "fails", or succeeds.
 int Measure(const v1::RankLaunch& launch) {
   const char* const asked = getenv("FSDPD_FAKE_PREFLIGHT");
-  const std::string behaviour = asked == nullptr || launch.rank() != 1 ? "" : asked;
-  if (behaviour == "hangs") return Wait();
-  if (behaviour == "fails") return Finish("no such device", 1);
+  const std::string behavior = asked == nullptr || launch.rank() != 1 ? "" : asked;
+  if (behavior == "hangs") return Wait();
+  if (behavior == "fails") return Finish("no such device", 1);
   v1::RankToAgent message;
   message.mutable_measured()->set_device(launch.device());
   message.mutable_measured()->set_name("cpu");
@@ -346,7 +346,7 @@ int Garbage(const v1::RankLaunch&) {
   return Wait();
 }
 
-const std::map<std::string, std::function<int(const v1::RankLaunch&)>> kBehaviours = {
+const std::map<std::string, std::function<int(const v1::RankLaunch&)>> kBehaviors = {
     {"train", Train},
     {"save", Save},
     {"fail", Fail},
@@ -380,6 +380,6 @@ const std::map<std::string, std::function<int(const v1::RankLaunch&)>> kBehaviou
 int main() {
   const fsdpd::v1::RankLaunch launch = fsdpd::Receive().launch();
   if (launch.preflight()) return fsdpd::Measure(launch);
-  const auto behaviour = fsdpd::kBehaviours.find(launch.spec().name());
-  return behaviour == fsdpd::kBehaviours.end() ? 64 : behaviour->second(launch);
+  const auto behavior = fsdpd::kBehaviors.find(launch.spec().name());
+  return behavior == fsdpd::kBehaviors.end() ? 64 : behavior->second(launch);
 }

@@ -113,11 +113,11 @@ class SupervisorCase : public testing::Test {
 
   void Start() { supervisor_ = std::make_unique<RankSupervisor>(options_, &logs_, &events_, &clock_); }
 
-  v1::Launch Launch(const std::string& behaviour, int attempt, std::vector<int> devices) {
+  v1::Launch Launch(const std::string& behavior, int attempt, std::vector<int> devices) {
     v1::Launch launch;
     launch.set_job_id("job");
     launch.set_attempt(attempt);
-    launch.mutable_spec()->set_name(behaviour);
+    launch.mutable_spec()->set_name(behavior);
     launch.set_world_size(static_cast<int>(devices.size()));
     launch.set_ranks(static_cast<int>(devices.size()));
     for (const int device : devices) launch.add_devices(device);
@@ -125,8 +125,8 @@ class SupervisorCase : public testing::Test {
   }
 
   // A launch of a job with checkpoints.
-  v1::Launch SavingLaunch(const std::string& behaviour, std::vector<int> devices) {
-    v1::Launch launch = Launch(behaviour, 1, std::move(devices));
+  v1::Launch SavingLaunch(const std::string& behavior, std::vector<int> devices) {
+    v1::Launch launch = Launch(behavior, 1, std::move(devices));
     launch.mutable_spec()->mutable_checkpoint()->set_dir("/runs/7");
     return launch;
   }

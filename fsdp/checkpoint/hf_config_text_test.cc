@@ -112,7 +112,7 @@ TEST(HfConfigText, RoundTripsLatentAttention) {
   EXPECT_FALSE(MakeHfConfig(llama, "bfloat16", 0.02).ok()) << "DeepSeek-V3's are";
   llama.experts.selection_bias = llama.experts.normalized = false;
   llama.experts.groups_by_best = true;
-  EXPECT_FALSE(MakeHfConfig(llama, "bfloat16", 0.02).ok()) << "DeepSeek-V2's rotation is of neighbours";
+  EXPECT_FALSE(MakeHfConfig(llama, "bfloat16", 0.02).ok()) << "DeepSeek-V2's rotation is of neighbors";
   llama.latent.interleaved = true;
   ExpectReturns(llama);
   llama.experts.groups_by_best = false;

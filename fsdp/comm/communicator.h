@@ -46,7 +46,7 @@ class Communicator {
 
   // Point-to-point. Between two ranks, receives must match the order, size and type of sends. One thread may
   // send while another receives; a NCCL communicator does one at a time, so each direction has its own there
-  // (neighbours.h).
+  // (neighbors.h).
   virtual absl::Status Send(const void* /*buffer*/, int64_t /*count*/, DType /*dtype*/, int /*to*/) {
     return absl::UnimplementedError("this transport does not support send");
   }

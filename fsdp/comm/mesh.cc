@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "fsdp/comm/local_communicator.h"
-#include "fsdp/comm/neighbours.h"
+#include "fsdp/comm/neighbors.h"
 
 namespace fsdpd {
 namespace {
@@ -54,7 +54,7 @@ absl::Status ConnectLinks(const CommunicatorOptions& world, const std::vector<Gr
     options.size = static_cast<int>(at.SizeOf(link.group));
     const auto make = [store](const CommunicatorOptions& of) { return MakeCommunicator(of, store); };
     const bool by_pairs = link.role == Role::kStage && options.device == DeviceKind::kCuda;
-    FSDPD_ASSIGN_OR_RETURN(auto communicator, by_pairs ? Neighbours::Make(options, make) : make(options));
+    FSDPD_ASSIGN_OR_RETURN(auto communicator, by_pairs ? Neighbors::Make(options, make) : make(options));
     mesh->Add(link.group, link.role, std::move(communicator));
   }
   return absl::OkStatus();

@@ -83,14 +83,14 @@ TEST_P(EveryMesh, HasInnerAndOuterGroups) {
   OnEveryRank(world_, [&](int rank) {
     const ConnectedMesh& mesh = ranks_[rank];
     EXPECT_EQ(mesh.position().rank, rank);
-    std::vector<float> neighbours, replicas, everyone;
+    std::vector<float> neighbors, replicas, everyone;
     for (int r = 0; r < world_; ++r) {
       everyone.push_back(static_cast<float>(r));
-      if (r / inner_size == rank / inner_size) neighbours.push_back(static_cast<float>(r));
+      if (r / inner_size == rank / inner_size) neighbors.push_back(static_cast<float>(r));
       if (r % inner_size == rank % inner_size) replicas.push_back(static_cast<float>(r));
     }
-    EXPECT_EQ(MembersOf(mesh.Find(Group::kShard, Role::kGather), rank), neighbours);
-    EXPECT_EQ(MembersOf(mesh.Find(Group::kShard, Role::kReduce), rank), neighbours);
+    EXPECT_EQ(MembersOf(mesh.Find(Group::kShard, Role::kGather), rank), neighbors);
+    EXPECT_EQ(MembersOf(mesh.Find(Group::kShard, Role::kReduce), rank), neighbors);
     EXPECT_EQ(MembersOf(mesh.all(), rank), everyone);
     // A group with the members of another has no communicator of its own.
     EXPECT_EQ(mesh.all() == mesh.Find(Group::kShard, Role::kReduce), outer_size_ == 1);
@@ -145,19 +145,18 @@ absl::Status ReduceScatterRounds(Communicator* group, int rank, const std::vecto
 TEST_P(EveryMesh, GroupsRunConcurrently) {
   const int inner_size = world_ / outer_size_;
   OnEveryRank(world_, [&](int rank) {
-    std::vector<int> neighbours, replicas, everyone;
+    std::vector<int> neighbors, replicas, everyone;
     for (int r = 0; r < world_; ++r) {
       everyone.push_back(r);
-      if (r / inner_size == rank / inner_size) neighbours.push_back(r);
+      if (r / inner_size == rank / inner_size) neighbors.push_back(r);
       if (r % inner_size == rank % inner_size) replicas.push_back(r);
     }
     const ConnectedMesh& mesh = ranks_[rank];
     const auto gather = MakeThreadLane(), reduce = MakeThreadLane(), outer = MakeThreadLane(),
                world = MakeThreadLane();
-    gather->Submit(
-        [&] { return AllGatherRounds(mesh.Find(Group::kShard, Role::kGather), rank, neighbours); });
+    gather->Submit([&] { return AllGatherRounds(mesh.Find(Group::kShard, Role::kGather), rank, neighbors); });
     reduce->Submit(
-        [&] { return ReduceScatterRounds(mesh.Find(Group::kShard, Role::kReduce), rank, neighbours); });
+        [&] { return ReduceScatterRounds(mesh.Find(Group::kShard, Role::kReduce), rank, neighbors); });
     if (outer_size_ > 1) {
       outer->Submit(
           [&] { return AllReduceRounds(mesh.Find(Group::kReplicate, Role::kOuter), rank, replicas); });

@@ -416,7 +416,7 @@ def test_pack_merges_and_shuffles_documents(run, files, tmp_path, monkeypatch):
     assert code == 0, err
     after = documents_of("p.u16", files)
     assert sorted(after) == sorted(before) and after != before
-    # Shuffled, and not only the files' order: neighbours of before are no neighbours now.
+    # Shuffled, and not only the files' order: neighbors of before are no neighbors now.
     pairs = set(zip(before, before[1:]))
     assert sum(pair in pairs for pair in zip(after, after[1:])) < 20
     ids = numpy.fromfile("p.u16", "<u2")

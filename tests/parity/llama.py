@@ -38,7 +38,7 @@ def fused_attention(query, key, value):
 
 
 def attention(query, key, value):
-    # Each key and value head serves a group of neighbouring query heads.
+    # Each key and value head serves a group of neighboring query heads.
     groups = query.shape[2] // key.shape[2]
     key, value = (each.repeat_interleave(groups, dim=2) for each in (key, value))
     scores = torch.einsum("bqhd,bkhd->bhqk", query, key) / math.sqrt(query.shape[-1])

@@ -125,20 +125,20 @@ TEST_P(CommunicatorSuite, SendsArriveInOrder) {
   for (const int64_t count : kSuiteCounts) {
     OnEveryRank(size_, [&](int rank) {
       Communicator* const own = group_[rank].get();
-      const auto neighbours = [&](const std::function<void(int other)>& visit) {
+      const auto neighbors = [&](const std::function<void(int other)>& visit) {
         if (rank > 0) visit(rank - 1);
         if (rank + 1 < size_) visit(rank + 1);
       };
       std::thread sender([&] {
         for (int m = 0; m < kMessages; ++m) {
-          neighbours([&](int other) {
+          neighbors([&](int other) {
             const at::Tensor values = OnDevice(Values(rank + m, count), at::kCPU);
             EXPECT_TRUE(own->Send(values.const_data_ptr(), count, DType::kFp32, other).ok());
           });
         }
       });
       for (int m = 0; m < kMessages; ++m) {
-        neighbours([&](int other) {
+        neighbors([&](int other) {
           const at::Tensor values = OnDevice(std::vector<float>(count, -1), at::kCPU);
           EXPECT_TRUE(own->Receive(values.mutable_data_ptr(), count, DType::kFp32, other).ok());
           EXPECT_EQ(OnHost(values), Values(other + m, count)) << "message " << m << " from " << other;

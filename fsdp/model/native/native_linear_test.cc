@@ -127,7 +127,7 @@ void ExpectRoundedTo(const at::Tensor& got, const at::Tensor& want) {
 }
 
 // The same, adjacent in memory.
-std::vector<Fp8> NeighboursOf(const std::vector<Fp8>& matrices) {
+std::vector<Fp8> NeighborsOf(const std::vector<Fp8>& matrices) {
   const Fp8 one = Weights(matrices).fp8;
   std::vector<Fp8> found;
   int64_t begin = 0;
@@ -157,7 +157,7 @@ TEST(NativeLinear, Fp8OperandsAreQuantizedAlongSummedDimension) {
     const Matrices matrices = in_a_row(flat);
     std::vector<Fp8> fp8;
     for (const at::Tensor& matrix : matrices) fp8.push_back(Fp8Weights(matrix));
-    if (padding == 0) fp8 = NeighboursOf(fp8);
+    if (padding == 0) fp8 = NeighborsOf(fp8);
     const Weights weights = Transposed(fp8);
     const at::Tensor whole = at::cat(matrices), wide_residual = residual.to(at::kDouble);
     at::Tensor y = at::empty({21, 64}, at::kBFloat16), dx = at::empty({21, 48}, at::kBFloat16);

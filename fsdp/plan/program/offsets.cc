@@ -78,10 +78,10 @@ using Ranges = std::vector<std::pair<int64_t, int64_t>>;
 
 // First fit: the lowest gap between conflicting buffers that already have an offset. `taken`: scratch memory,
 // reused between calls.
-int64_t LowestGap(int64_t bytes, const std::vector<int>& neighbours, const std::vector<int64_t>& all_bytes,
+int64_t LowestGap(int64_t bytes, const std::vector<int>& neighbors, const std::vector<int64_t>& all_bytes,
                   const std::vector<int64_t>& offset, Ranges* taken) {
   taken->clear();
-  for (const int other : neighbours) {
+  for (const int other : neighbors) {
     if (offset[other] >= 0) taken->emplace_back(offset[other], offset[other] + all_bytes[other]);
   }
   std::sort(taken->begin(), taken->end());

@@ -1,10 +1,10 @@
-// Neighbours: ring in which each rank sends to and receives from the two adjacent ranks, over communicators
+// Neighbors: ring in which each rank sends to and receives from the two adjacent ranks, over communicators
 // of two ranks, one per direction. A single NCCL communicator executes its operations in the order of the
-// calls, whatever their streams: a send would wait for a pending receive, and both ends for each other. It
-// has no collectives.
+// calls, whatever their streams: a send would wait for a pending receive, and both ends for each other.
+// Neighbors has no collectives.
 //
 // Make connects all pairs and exchanges a message in each before it returns, because NCCL connects two ranks
-// at their first send, while the host waits.
+// only in their first send, which blocks the host.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@
 
 namespace fsdpd {
 
-class Neighbours : public Communicator {
+class Neighbors : public Communicator {
  public:
   using MakePair = std::function<absl::StatusOr<std::unique_ptr<Communicator>>(const CommunicatorOptions&)>;
 
@@ -25,7 +25,7 @@ class Neighbours : public Communicator {
   static absl::StatusOr<std::unique_ptr<Communicator>> Make(const CommunicatorOptions& options,
                                                             const MakePair& make);
 
-  ~Neighbours() override;
+  ~Neighbors() override;
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -48,12 +48,12 @@ class Neighbours : public Communicator {
  private:
   using Pairs = std::map<int, std::unique_ptr<Communicator>>;  // By the other rank; the sender has rank 0.
 
-  Neighbours(int rank, int size) : rank_(rank), size_(size) {}
+  Neighbors(int rank, int size) : rank_(rank), size_(size) {}
   std::vector<std::pair<int, int>> Edges() const;  // Directed edges: sender, receiver.
   absl::Status Connect(const CommunicatorOptions& options, const MakePair& make);
   absl::Status ConnectPair(int from, int to, const CommunicatorOptions& options, const MakePair& make);
   static absl::Status Unsupported() {
-    return absl::UnimplementedError("collectives are not supported between neighbours");
+    return absl::UnimplementedError("collectives are not supported between neighbors");
   }
 
   const int rank_;

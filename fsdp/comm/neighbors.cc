@@ -1,4 +1,4 @@
-#include "fsdp/comm/neighbours.h"
+#include "fsdp/comm/neighbors.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/zeros.h>
@@ -11,10 +11,10 @@
 
 namespace fsdpd {
 
-absl::StatusOr<std::unique_ptr<Communicator>> Neighbours::Make(const CommunicatorOptions& options,
-                                                               const MakePair& make) {
+absl::StatusOr<std::unique_ptr<Communicator>> Neighbors::Make(const CommunicatorOptions& options,
+                                                              const MakePair& make) {
   FSDPD_CHECK(options.size > 1);
-  std::unique_ptr<Neighbours> ring(new Neighbours(options.rank, options.size));
+  std::unique_ptr<Neighbors> ring(new Neighbors(options.rank, options.size));
   const absl::Status status = ring->Connect(options, make);
   if (status.ok()) return ring;
   ring->Abort();  // So that destruction does not wait for ranks that failed to join.
@@ -22,7 +22,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> Neighbours::Make(const Communicato
 }
 
 // Destroys pairs in the order of creation: destruction is collective in NCCL.
-Neighbours::~Neighbours() {
+Neighbors::~Neighbors() {
   for (const auto& [from, to] : Edges()) {
     if (rank_ == from) sends_.erase(to);
     if (rank_ == to) receives_.erase(from);
@@ -30,7 +30,7 @@ Neighbours::~Neighbours() {
 }
 
 // Pairs in the same order on all ranks, so that the first pair that waits can always proceed.
-std::vector<std::pair<int, int>> Neighbours::Edges() const {
+std::vector<std::pair<int, int>> Neighbors::Edges() const {
   std::vector<std::pair<int, int>> edges;
   const int pairs = size_ == 2 ? 1 : size_;
   for (int edge = 0; edge < pairs; ++edge) {
@@ -41,13 +41,13 @@ std::vector<std::pair<int, int>> Neighbours::Edges() const {
   return edges;
 }
 
-absl::Status Neighbours::Connect(const CommunicatorOptions& options, const MakePair& make) {
+absl::Status Neighbors::Connect(const CommunicatorOptions& options, const MakePair& make) {
   for (const auto& [from, to] : Edges()) FSDPD_RETURN_IF_ERROR(ConnectPair(from, to, options, make));
   return absl::OkStatus();
 }
 
-absl::Status Neighbours::ConnectPair(int from, int to, const CommunicatorOptions& options,
-                                     const MakePair& make) {
+absl::Status Neighbors::ConnectPair(int from, int to, const CommunicatorOptions& options,
+                                    const MakePair& make) {
   if (rank_ != from && rank_ != to) return absl::OkStatus();
   CommunicatorOptions pair = options;
   pair.name = absl::StrCat(options.name, "/", from, "-", to);
@@ -68,21 +68,21 @@ absl::Status Neighbours::ConnectPair(int from, int to, const CommunicatorOptions
   return absl::OkStatus();
 }
 
-absl::Status Neighbours::Send(const void* buffer, int64_t count, DType dtype, int to) {
+absl::Status Neighbors::Send(const void* buffer, int64_t count, DType dtype, int to) {
   const auto pair = sends_.find(to);
   FSDPD_CHECK(pair != sends_.end());
   return pair->second->Send(buffer, count, dtype, 1);
 }
 
-absl::Status Neighbours::Receive(void* buffer, int64_t count, DType dtype, int from) {
+absl::Status Neighbors::Receive(void* buffer, int64_t count, DType dtype, int from) {
   const auto pair = receives_.find(from);
   FSDPD_CHECK(pair != receives_.end());
   return pair->second->Receive(buffer, count, dtype, 0);
 }
 
-absl::Status Neighbours::Await() { return sends_.begin()->second->Await(); }
+absl::Status Neighbors::Await() { return sends_.begin()->second->Await(); }
 
-absl::Status Neighbours::Health() const {
+absl::Status Neighbors::Health() const {
   absl::Status status;
   for (const Pairs* pairs : {&sends_, &receives_}) {
     for (const auto& [other, pair] : *pairs) status.Update(pair->Health());
@@ -90,7 +90,7 @@ absl::Status Neighbours::Health() const {
   return status;
 }
 
-void Neighbours::Abort() {
+void Neighbors::Abort() {
   for (const Pairs* pairs : {&sends_, &receives_}) {
     for (const auto& [other, pair] : *pairs) pair->Abort();
   }

@@ -1,5 +1,5 @@
-// Neighbours over TCP, instead of NCCL pairs.
-#include "fsdp/comm/neighbours.h"
+// Neighbors over TCP, instead of NCCL pairs.
+#include "fsdp/comm/neighbors.h"
 
 #include <thread>
 #include <vector>
@@ -22,7 +22,7 @@ Members MakeRing(int size) {
     options.rank = rank;
     options.size = size;
     options.name = "ring";
-    auto made = Neighbours::Make(
+    auto made = Neighbors::Make(
         options, [&store](const CommunicatorOptions& of) { return MakeTcpCommunicator(of, &store); });
     FSDPD_CHECK_OK(made.status());
     ring[rank] = std::move(*made);
@@ -31,7 +31,7 @@ Members MakeRing(int size) {
 }
 
 // Both directions around the ring concurrently; the last rank is adjacent to the first.
-TEST(Neighbours, DirectionsAreIndependent) {
+TEST(Neighbors, DirectionsAreIndependent) {
   constexpr int64_t kCount = 1000;
   for (const int size : {2, 3, 4}) {
     const Members ring = MakeRing(size);
@@ -55,7 +55,7 @@ TEST(Neighbours, DirectionsAreIndependent) {
   }
 }
 
-TEST(Neighbours, AbortUnblocksBothDirections) {
+TEST(Neighbors, AbortUnblocksBothDirections) {
   const Members ring = MakeRing(3);
   OnEveryRank(3, [&](int rank) {
     if (rank == 0) return ring[0]->Abort();
@@ -64,10 +64,10 @@ TEST(Neighbours, AbortUnblocksBothDirections) {
   });
 }
 
-TEST(Neighbours, UnreachableRankFailsAllRanks) {
+TEST(Neighbors, UnreachableRankFailsAllRanks) {
   CommunicatorOptions options;
   options.size = 3;
-  const auto made = Neighbours::Make(options, [](const CommunicatorOptions& of) {
+  const auto made = Neighbors::Make(options, [](const CommunicatorOptions& of) {
     return absl::StatusOr<std::unique_ptr<Communicator>>(absl::UnavailableError(of.name));
   });
   EXPECT_EQ(made.status(), absl::UnavailableError("/0-1"));
