@@ -3,7 +3,7 @@
 // counts as freed when the GPU has at most kNoise more in use than before the launch, as read after the
 // processes were gone.
 //
-//   FreedMemory(used before the launch) -> Gone, once -> Look, until settled() -> AddTo
+//   FreedMemory(used before the launch) -> Gone, once -> Poll, until settled() -> AddTo
 //
 // Thread safety: none.
 #pragma once

@@ -7,7 +7,7 @@
 // a message. So a slow step is not a hang: some lane moves. Operations that may take long without any of
 // these have a limit per phase, see limit().
 //
-//   Restart -> { Look, once a second; OnMessage and AddStep as messages arrive; TakeReport }
+//   Restart -> { Poll, once a second; OnMessage and AddStep as messages arrive; TakeReport }
 //
 // Thread safety: none; the supervisor's thread owns it.
 #pragma once

@@ -151,7 +151,8 @@ class RankSupervisor {
   std::vector<AttemptId> Had();
 
  private:
-  static constexpr absl::Duration kMaxIteration = absl::Seconds(3);  // The loop runs at least once a second.
+  // An iteration takes at most a second. A longer gap than this means that the process was suspended.
+  static constexpr absl::Duration kMaxIteration = absl::Seconds(3);
 
   using Rank = HostedRank;
   struct Attempt;

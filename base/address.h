@@ -1,5 +1,5 @@
-// Parser of HOST:PORT as written in flags. All programs use it, so that none listens or connects somewhere
-// else than was written.
+// Parser of HOST:PORT as written in flags. All programs use it, so that they interpret an address
+// identically.
 #pragma once
 
 #include <absl/status/statusor.h>

@@ -1,7 +1,7 @@
 // Label selectors like those of Kubernetes: "team=a,stage!=test,owner,!old". The coordinator lists jobs by
 // them (fsdpctl matches again before it acts on the result) and selects nodes for jobs by them.
 //
-// Pure functions. Errors: INVALID_ARGUMENT with a message that continues the name of a field.
+// Pure functions. Errors: INVALID_ARGUMENT. The message has no subject; callers prefix the field name.
 #pragma once
 
 #include <absl/status/status.h>

@@ -1,5 +1,5 @@
-// Definition of a metric. Each daemon has a table of its metrics, exports by it, and docs/metrics.py
-// generates docs/metrics.md from the tables in the source.
+// Definition of a metric. Each daemon has a table of its metrics, uses it to export them, and
+// docs/references.py generates docs/metrics.md from the tables in the source.
 #pragma once
 
 #include <absl/strings/string_view.h>

@@ -1,5 +1,5 @@
 // Metrics of this process under the names that Prometheus client libraries use, so that dashboards and alerts
-// for other programs work here too. docs/metrics.py generates a section of docs/metrics.md from the table.
+// for other programs work here too. docs/references.py generates a section of docs/metrics.md from the table.
 //
 // Thread-safe: functions.
 #pragma once

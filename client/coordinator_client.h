@@ -6,7 +6,7 @@
 //   v1::SubmitJobRequest request;  request.set_request_id(NewToken());  ...
 //   absl::StatusOr<v1::SubmitJobResponse> response = client.SubmitJob(request);
 //
-// Failover: one of several coordinators ("HOST:PORT,HOST:PORT") is the leader. A follower rejects calls
+// Failover: one of several coordinators ("HOST:PORT,HOST:PORT") is the leader. A standby rejects calls
 // without side effects and names the leader; the client then calls the leader, even if it is not in the list.
 // The client skips coordinators that do not respond.
 //

@@ -110,11 +110,11 @@ TEST_F(CoordinatorClientTest, FindsLeader) {
     answer->mutable_job()->set_id("j");
     return grpc::Status::OK;
   };
-  // The first address refuses connections, and the leader is not in the list; the follower names it.
+  // The first address refuses connections, and the leader is not in the list; the standby names it.
   CoordinatorClient client(absl::StrCat("127.0.0.1:1,", standby.address()), {});
   ASSERT_TRUE(client.Connect().ok());
   const auto submitted =
-      client.SubmitJob({});  // Retried without a request id, because a follower has no effect.
+      client.SubmitJob({});  // Retried without a request id, because a standby has no effect.
   ASSERT_TRUE(submitted.ok()) << submitted.status();
   EXPECT_EQ(*submits, 1);
 }

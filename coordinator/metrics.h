@@ -1,5 +1,5 @@
 // Table of the metrics that a coordinator exports: name, kind, unit, labels and help of each, and the bucket
-// bounds of its histograms. docs/metrics.py generates docs/metrics.md from it.
+// bounds of its histograms. docs/references.py generates docs/metrics.md from it.
 #pragma once
 
 #include <absl/types/span.h>

@@ -1,9 +1,9 @@
 // Checksums of a checkpoint's files, including `.metadata`, stored in an additional file `.fsdpd_sums`.
 //
 // A separate file does not affect torch's readers, which open only what `.metadata` names. torch.save's own
-// checksums, which our records also have, cover neither `.metadata` nor the framing of tensor data. CRC-32,
-// as in zip, so that a file's checksum can be combined from its tensors' (Crc32Joined) and every byte is read
-// only once.
+// checksums, which the records have too, cover neither `.metadata` nor the framing of tensor data. The
+// algorithm is CRC-32, as in zip, so that a file's checksum can be combined from its tensors' (Crc32Joined)
+// and every byte is read only once.
 //
 // Text format: "fsdpd sums 1", one line "CRC32 BYTES NAME" per file, and finally "CRC32 end" over the
 // preceding lines.

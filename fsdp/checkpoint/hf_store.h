@@ -1,10 +1,11 @@
 // TensorReader and TensorWriter (tensor_store.h) for Hugging Face model directories: safetensors, one file or
 // several with an index, and config.json.
 //
-// The reader requires that every byte of a file belongs to a tensor and that the index is correct; otherwise
-// DATA_LOSS. The format has no checksums: damaged numbers are not detected, and only Traits() and
-// CheckUnchanged() can tell whether two readers opened the same files. NOT_FOUND without safetensors,
-// UNIMPLEMENTED if the weights have another format.
+// The format has no checksums: damaged numbers are not detected, and only Traits() and CheckUnchanged() can
+// tell whether two readers opened the same files.
+//
+// Errors of the reader: DATA_LOSS if a byte of a file belongs to no tensor or the index is incorrect,
+// NOT_FOUND if the directory has no safetensors file, UNIMPLEMENTED if the weights have another format.
 #pragma once
 
 #include <absl/status/statusor.h>

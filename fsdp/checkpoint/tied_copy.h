@@ -1,6 +1,6 @@
-// The second copy of a tied embedding. A model with tied embeddings has one matrix for both; some checkpoints
-// store it under the head's name too. The copy is not loaded, so it must be equal: a head that was trained on
-// its own would be dropped.
+// The second copy of a tied embedding. A model with tied embeddings has one matrix for embedding and head;
+// some checkpoints store it under the head's name too. The copy is not loaded, so it must be equal: a head
+// that was trained on its own would be dropped.
 #pragma once
 
 #include <absl/status/status.h>

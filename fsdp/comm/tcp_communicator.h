@@ -1,5 +1,5 @@
 // TcpCommunicator: CPU ranks in processes, over TCP (tcp_group.h). Gathers and reductions are direct
-// exchanges between each two ranks, from and into the caller's memory. The receiver sums in rank order
+// exchanges between each pair of ranks, from and into the caller's memory. The receiver sums in rank order
 // (ordered_sum.h), so sums are bit-identical between runs, between all-reduce and reduce-scatter, and to the
 // local communicator. fp32 is received in parts of kMaxTcpReceivedBytes, into a buffer that the communicator
 // keeps. The number of connections per rank grows with the group: meant for tens of ranks, not thousands.

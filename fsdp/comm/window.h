@@ -4,7 +4,7 @@
 // NCCL's kernels (2 H200).
 //
 // A copy-engine collective waits for its peers with stream operations, which no abort ends: a rank whose peer
-// is gone gives its lanes a moment (Lane::Drain) and leaves with _exit.
+// is gone drains its lanes for at most a quarter of a second (Lane::Drain) and leaves with _exit.
 //
 // LibTorch's allocator does not count this memory; Arena does.
 #pragma once

@@ -105,8 +105,8 @@ class Executor {
   // Aborts all communicators and drains the lanes. The executor is unusable afterwards.
   void Abandon();
 
-  // The step collected last was launched as a graph: it begins at second 0, with the preparation of the
-  // launch.
+  // The step collected last was launched as a CUDA graph: its spans start at second 0, when the launch is
+  // prepared.
   bool collected_launch() const { return collected_launch_; }
   // Timings of the step collected last, in program order. Second 0 is when its compute could have started.
   const std::vector<Span>& spans() const { return spans_; }

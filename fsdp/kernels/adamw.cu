@@ -38,8 +38,9 @@ __device__ Factors MakeFactors(const AdamWArgs& args) {
 }
 
 // Quotient() and Root() are the compiler's code for `/` and sqrtf() without the branches for operands near
-// the limits of fp32, which keep it from interleaving the elements of a pack. They require finite operands
-// and a normal divisor. Results can differ from IEEE 754 if |a| or x is below 2^-100.
+// the limits of fp32: a branch for each keeps the compiler from interleaving the elements of a pack. They
+// require finite operands and a normal divisor. Results can differ in their last bit if |a| or x is below
+// 2^-100.
 
 // a / b, given `inverse`: 1 / b rounded. The estimate is off by up to 1.5 units in the last place, which its
 // remainder corrects.

@@ -1,8 +1,8 @@
 // Shared parts of the cuBLASLt products: owning handles, matrix layouts and algorithm selection. Include it
 // only from .cc files of CUDA builds.
 //
-// cuBLAS is column-major and our matrices are row-major, so our rows are its columns. To get result = x
-// weight^T we ask it for result^T = weight x^T, with `weight` as the transposed operand.
+// cuBLAS is column-major and the matrices of fsdpd are row-major, so their rows are its columns. result = x
+// weight^T is therefore computed as result^T = weight x^T, with `weight` as the transposed operand.
 #pragma once
 
 #include <ATen/cuda/CUDAContextLight.h>
