@@ -100,7 +100,7 @@ CLI::Option* AddSearchFlags(CLI::App* plan, CommandLine* line) {
   CLI::Option* search = plan->add_flag(
       "--search", line->search, "Search meshes, strategies, micro-batches and recompute; show the 5 fastest");
   plan->add_option("--hold", line->hold,
-                   "With --search: do not change a field, as in parallel.tensor; repeatable")
+                   "With --search: keep a field unchanged, for example parallel.tensor; repeatable")
       ->needs(search)
       ->type_name("PATH")
       ->allow_extra_args(false);
@@ -493,7 +493,7 @@ void AddLifeCommands(CLI::App* app, CommandLine* line) {
       ->check(WholeNumber(0, kMaxGraceSeconds))
       ->type_name("SECONDS");
   pause->add_flag("--wait", line->wait,
-                  "Block until the jobs are paused; exit code 7 if steps or GPU memory are lost");
+                  "Block until the jobs are paused; exit code 7 if steps are lost or memory stays in use");
   CLI::App* resume = AddCommand(app, "resume", "Resume paused jobs from their checkpoints.",
                                 "  fsdpctl resume tiny-llama-k3x9q2");
   AddJobsArgument(resume, line);

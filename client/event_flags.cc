@@ -18,13 +18,13 @@ std::string CheckCursor(std::string& text) {
   return absl::StrCat("'", text, "' is not a SEQUENCE number; use a number that `events` printed");
 }
 
-// A selector of a command that changes jobs must have a positive rule. With only negative rules it would
-// match almost all jobs, because most jobs have no labels.
-std::string CheckHasPositiveRule(std::string& text) {
-  for (const absl::string_view rule : absl::StrSplit(text, ',')) {
-    if (!rule.empty() && rule.find('!') == absl::string_view::npos) return "";
+// A selector of a command that changes jobs must have a positive requirement. With only negative ones it
+// would match almost all jobs, because most jobs have no labels.
+std::string CheckHasPositiveRequirement(std::string& text) {
+  for (const absl::string_view requirement : absl::StrSplit(text, ',')) {
+    if (!requirement.empty() && requirement.find('!') == absl::string_view::npos) return "";
   }
-  return absl::StrCat("'", text, "' has only negative rules; add a positive one, as in team=a");
+  return absl::StrCat("'", text, "' has only negative requirements; add a positive one, for example team=a");
 }
 
 // Rejects the set-based selectors of Kubernetes.
@@ -68,7 +68,7 @@ void AddLabelFlags(CLI::App* app, CommandLine* line) {
     CLI::App* command = app->get_subcommand(name);
     command->add_option("-l,--selector", line->selector, about)
         ->check(CLI::Validator(CheckNoSets, ""))
-        ->check(CLI::Validator(CheckHasPositiveRule, ""))
+        ->check(CLI::Validator(CheckHasPositiveRequirement, ""))
         ->type_name("SELECTOR")
         ->excludes(command->get_option("JOB")->required(false));
   }

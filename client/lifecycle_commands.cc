@@ -398,7 +398,7 @@ int RunDelete(Session* session, Results* results) {
     session->console().err << absl::StrCat(
         job.id(), ": warning: its ranks may still run on lost node ",
         OneLine(absl::StrJoin(response->unconfirmed_nodes(), ", ")),
-        dir.empty() ? "" : absl::StrCat(" and lock ", OneLine(dir)),
+        dir.empty() ? "" : absl::StrCat(" and hold the lock of ", OneLine(dir)),
         "; make sure that the machine is off or runs no fsdpd-rank process\n");
   }
   return code;

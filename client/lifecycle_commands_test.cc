@@ -221,7 +221,8 @@ TEST_F(LifeCommandsTest, DeleteWarnsOfRanksOnLostNode) {
   EXPECT_EQ(Run({"delete", "j"}), kExitOk);
   EXPECT_EQ(out_, "j deleted\n");
   EXPECT_EQ(err_,
-            "j: warning: its ranks may still run on lost node n1, n2 and lock /runs/7; make sure that the "
+            "j: warning: its ranks may still run on lost node n1, n2 and hold the lock of /runs/7; make sure "
+            "that the "
             "machine is off or runs no fsdpd-rank process\n");
 }
 

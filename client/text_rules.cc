@@ -17,8 +17,8 @@ const std::vector<RuleText>& TextRules() {
       {"alias", "YAML anchors (&name) and aliases (*name) are not supported", kError, "spec"},
       {"tag", "YAML tags are not supported; quote a value that starts with `!`, as in node_selector: '!gpu'",
        kError, "spec"},
-      {"too_large", "the file must not exceed the limits of bytes and values of a spec", kError, "spec"},
-      {"too_deep", "values must not exceed the nesting limit of a spec", kError, "spec"},
+      {"too_large", "the file must have at most 1 MiB and 20,000 values", kError, "spec"},
+      {"too_deep", "values must be nested at most 32 levels deep", kError, "spec"},
       {"bad_key", "a field name must be a plain word before a colon", kError, "spec"},
       {"duplicate_field", "a field must be set only once", kError, "spec"},
       {"renamed_field", "a field must have its current name; the error contains it", kError, "spec"},
@@ -55,7 +55,8 @@ const std::vector<RuleText>& TextRules() {
       {"token_file_here",
        "a token file with an absolute path should be readable on this machine and not empty", kWarn,
        "data.tokens"},
-      {"path_of_node", "paths on nodes must be file paths, without ~ and URLs of object stores", kError,
+      {"path_of_node",
+       "paths on nodes must be local file paths; `~` and URLs of object stores are not supported", kError,
        "spec"},
   };
   return *rules;

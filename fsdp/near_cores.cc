@@ -64,8 +64,8 @@ NearCores FindNearCores(const std::string& sysfs, const std::string& pci_bus_id,
   std::set_intersection(there.begin(), there.end(), allowed.begin(), allowed.end(),
                         std::back_inserter(near.cores));
   if (near.cores.empty()) {
-    near.why_not =
-        absl::StrCat("the process may not use the cores of NUMA node ", near.node, " (GPU ", device, ")");
+    near.why_not = absl::StrCat("the CPU affinity of the process excludes the cores of NUMA node ", near.node,
+                                " (GPU ", device, ")");
   } else if (near.cores.size() * nodes < allowed.size()) {
     near.why_not = absl::StrCat("only ", near.cores.size(), " of the process's ", allowed.size(),
                                 " cores are on NUMA node ", near.node, " (GPU ", device, ")");

@@ -63,7 +63,8 @@ TEST(NearCores, IsEmptyIfProcessHasOtherCores) {
   Machine machine;
   const NearCores near = machine.TwoNodes().Gpu("1").Near({0, 1, 2});
   EXPECT_THAT(near.cores, IsEmpty());
-  EXPECT_EQ(near.why_not, "the process may not use the cores of NUMA node 1 (GPU 0000:9a:00.0)");
+  EXPECT_EQ(near.why_not,
+            "the CPU affinity of the process excludes the cores of NUMA node 1 (GPU 0000:9a:00.0)");
 }
 
 TEST(NearCores, IsEmptyIfProcessHasFewOfThem) {

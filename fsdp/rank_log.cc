@@ -87,7 +87,7 @@ std::string PrecisionText(const Spec& spec) {
                                 ? absl::StrFormat(", loss scale from %g", spec.loss_scale.initial)
                                 : "";
   const char* products = spec.precision.fp8 ? " (layer products in fp8)" : "";
-  return absl::StrFormat("compute %s%s, gradients %s and %s on the wire, moments %s%s",
+  return absl::StrFormat("compute %s%s, gradients %s, reduced in %s, moments %s%s",
                          NameOf(spec.precision.compute), products, NameOf(spec.precision.main_grads),
                          NameOf(spec.precision.grad_comm), NameOf(spec.precision.moments), scale);
 }
@@ -237,7 +237,7 @@ std::string SavedLine(const v1::SavedCheckpoint& saved, int64_t steps) {
                ? absl::StrFormat("export %s  %s in %s  %s", saved.format(), HumanBytes(saved.bytes()),
                                  HumanSeconds(saved.seconds()), saved.path())
                : absl::StrFormat(
-                     "export %s  could not be written to %s: %s; `fsdpctl ckpt convert --to hf` writes it "
+                     "export %s could not be written to %s: %s; `fsdpctl ckpt convert --to hf` writes it "
                      "from the checkpoint",
                      saved.format(), saved.path(), saved.error());
   }

@@ -173,9 +173,9 @@ absl::Status DirectoryLock::Lock(absl::Duration longest_foreign) {
       continue;
     }
     if (own) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(path, " is locked by ", who,
-                       "; end its rank 0 (its node was lost, or the process is stopped or hangs)"));
+      return absl::FailedPreconditionError(absl::StrCat(
+          path, " is locked by ", who,
+          "; kill its rank 0, a process fsdpd-rank (its node was lost, or it is stopped or hung)"));
     }
     return WithCause(v1::ErrorClass::KIND_CONFIGURATION, /*permanent=*/false,
                      absl::FailedPreconditionError(absl::StrCat(
@@ -247,9 +247,10 @@ absl::Status DirectoryLock::Clear(const std::vector<std::string>& damaged) {
   RemoveMessages();
   const absl::StatusOr<int64_t> removed = RemoveUnfinished(dir);
   if (!removed.ok()) {
-    LogWarning("failed to remove files of killed saves dir=%s error=%s", dir, removed.status().message());
+    LogWarning("failed to remove incomplete checkpoint files dir=%s error=%s", dir,
+               removed.status().message());
   } else if (*removed > 0) {
-    LogInfo("removed incomplete files of killed saves dir=%s files=%d", dir, *removed);
+    LogInfo("removed incomplete checkpoint files dir=%s files=%d", dir, *removed);
   }
   return absl::OkStatus();
 }

@@ -357,7 +357,7 @@ absl::StatusOr<bool> Executor::HasGraph(int64_t step, int result_slot) {
         "); set train.graphs: false")));
   }
   graphs_ = false;
-  LogWarning("CUDA graphs failed: steps are submitted instruction by instruction error=%s", status.message());
+  LogWarning("disabled CUDA graphs error=%s", status.message());
   operations_->ForgetRecording();
   return false;
 }

@@ -553,27 +553,16 @@ std::string Advice(const v1::JobSpec& job) {
 
 std::optional<Violation> OverBudget(const Spec& spec, const StepMemory& memory) {
   if (spec.memory_budget_bytes <= 0 || memory.peak_bytes <= spec.memory_budget_bytes) return std::nullopt;
-  const MemoryComponent* overflows = &memory.components.back();
-  int64_t sum = 0;
-  for (const MemoryComponent& component : memory.components) {
-    sum += component.bytes;
-    if (sum > spec.memory_budget_bytes) {
-      overflows = &component;
-      break;
-    }
-  }
   const MemoryComponent& largest =
       *std::max_element(memory.components.begin(), memory.components.end(),
                         [](const MemoryComponent& a, const MemoryComponent& b) { return a.bytes < b.bytes; });
   Violation fault;
   fault.rule = kMemoryOverBudget;
   fault.field = "resources.memory_budget_bytes";
-  fault.reason = absl::StrCat("a step needs ", HumanBytes(memory.peak_bytes),
-                              " per rank, over the budget of ", HumanBytes(spec.memory_budget_bytes), " by ",
-                              HumanBytes(memory.peak_bytes - spec.memory_budget_bytes), "; in table order, ",
-                              overflows->name, " (", HumanBytes(overflows->bytes),
-                              ") is the first component that does not fit; the largest is ", largest.name,
-                              " (", HumanBytes(largest.bytes), ")");
+  fault.reason = absl::StrCat(
+      "a step needs ", HumanBytes(memory.peak_bytes), " per rank, over the budget of ",
+      HumanBytes(spec.memory_budget_bytes), " by ", HumanBytes(memory.peak_bytes - spec.memory_budget_bytes),
+      "; the largest component is ", largest.name, " (", HumanBytes(largest.bytes), ")");
   return fault;
 }
 

@@ -59,9 +59,8 @@ void Attempts::Stored(const v1::Job& job) {
     if (it == attempts_.end() || it->second.begun < it->second.world) ++not_begun;
   }
   if (job.refused_launches() > not_begun)
-    world_->ReportViolation(absl::StrCat("job ", job.id(), ": excludes ", job.refused_launches(),
-                                         " launches from the count, but only ", not_begun,
-                                         " did not reach all ranks"));
+    world_->ReportViolation(absl::StrCat("job ", job.id(), ": refused_launches is ", job.refused_launches(),
+                                         ", but only ", not_begun, " launches did not reach all ranks"));
 }
 
 }  // namespace fsdpd::sim

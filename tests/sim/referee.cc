@@ -370,11 +370,11 @@ void Referee::Begun(const RankLife& rank) {
     if (measures || other->id().of.job_id != id.of.job_id || other->id().of.attempt == id.of.attempt)
       continue;
     const RankLife& older = other->id().of < id.of ? *other : rank;
-    const AttemptId newer = other->id().of < id.of ? id.of : other->id().of;
-    if (silent_at_launch_[newer].count(older.node()) == 0)
+    const RankLife& newer = other->id().of < id.of ? rank : *other;
+    if (silent_at_launch_[newer.id().of].count(older.node()) == 0)
       world_->ReportViolation(absl::StrCat("two attempts alive: ", ToString(older.id()),
-                                           " on connected node ", older.node(), ", and attempt ",
-                                           newer.attempt));
+                                           " on connected node ", older.node(), ", and ",
+                                           ToString(newer.id()), " on node ", newer.node()));
   }
   if (on_node > slots_.at(rank.node()))
     world_->ReportViolation(
