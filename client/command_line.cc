@@ -493,7 +493,7 @@ void AddLifeCommands(CLI::App* app, CommandLine* line) {
       ->check(WholeNumber(0, kMaxGraceSeconds))
       ->type_name("SECONDS");
   pause->add_flag("--wait", line->wait,
-                  "Block until the jobs are paused; exit code 7 if steps are lost or memory stays in use");
+                  "Block until jobs are paused; exit code 7 if steps are lost or memory stays used");
   CLI::App* resume = AddCommand(app, "resume", "Resume paused jobs from their checkpoints.",
                                 "  fsdpctl resume tiny-llama-k3x9q2");
   AddJobsArgument(resume, line);
