@@ -13,7 +13,7 @@
 // for kLease has lapsed (Lapsed), and all messages still unread on it are discarded, whichever side was
 // suspended. The next stream registers what this agent hosts, and the coordinator sends its orders again.
 //
-// Thread safety: none; the owner locks.
+// Not thread-safe; the owner locks.
 #pragma once
 
 #include <absl/status/status.h>

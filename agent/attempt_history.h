@@ -2,7 +2,7 @@
 // nothing. The number of jobs is bounded: the oldest entries are dropped first, except for jobs that are
 // running.
 //
-// Thread safety: none.
+// Not thread-safe.
 #pragma once
 
 #include <cstddef>

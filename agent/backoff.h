@@ -2,7 +2,7 @@
 // `last`; each is drawn uniformly from [0.5, 1] of it, so that the agents of a cluster do not reconnect
 // simultaneously.
 //
-// Thread safety: none.
+// Not thread-safe.
 #pragma once
 
 #include <absl/time/time.h>

@@ -5,7 +5,7 @@
 // Messages are sent only with step reports: a rank that makes no progress is reported by no_progress.h
 // instead.
 //
-// Thread safety: none.
+// Not thread-safe.
 #pragma once
 
 #include <absl/time/time.h>

@@ -3,7 +3,7 @@
 //
 // Invalid TLS files are logged once and the previous channel remains in use.
 //
-// Thread safety: none; one thread owns it.
+// Not thread-safe; one thread owns it.
 #pragma once
 
 #include <absl/status/statusor.h>

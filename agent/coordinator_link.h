@@ -17,7 +17,7 @@
 // waits only after it has tried all of them.
 //
 // Two threads per stream, a reader and a writer. `handler` is called by one of them at a time and must not
-// block on the link. Thread safety: all methods.
+// block on the link. Thread-safe.
 #pragma once
 
 #include <absl/time/time.h>

@@ -5,7 +5,7 @@
 //
 //   FreedMemory(used before the launch) -> Gone, once -> Poll, until settled() -> AddTo
 //
-// Thread safety: none.
+// Not thread-safe.
 #pragma once
 
 #include <absl/time/time.h>

@@ -9,7 +9,7 @@
 // labels of the job and rank on this GPU, both empty while none runs. Counters of the GPU itself do not: they
 // continue across jobs.
 //
-// Thread safety: all methods.
+// Thread-safe.
 #pragma once
 
 #include <absl/status/status.h>

@@ -4,7 +4,7 @@
 //
 //   Start -> Send, link->Receive, Position, CheckProgress ... -> ExitOf, after the process has ended -> gone
 //
-// Thread safety: none; the supervisor's thread owns it.
+// Not thread-safe; the supervisor's thread owns it.
 #pragma once
 
 #include <absl/status/status.h>

@@ -2,7 +2,7 @@
 // (fsdpd_agent_internal_errors_total), and the agent continues with the other ranks. The caller decides when
 // to look at this rank again.
 //
-// Thread safety: all methods, if `count` is thread-safe.
+// Thread-safe if `count` is thread-safe.
 #pragma once
 
 #include <absl/functional/function_ref.h>

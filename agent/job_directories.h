@@ -9,7 +9,7 @@
 // after Forget. A directory that cannot be removed is logged and tried again. Other files in the work
 // directory are not touched.
 //
-// Thread safety: all methods. `hosted` is called on that thread and may block.
+// Thread-safe. `hosted` is called on that thread and may block.
 #pragma once
 
 #include <absl/time/time.h>

@@ -1,7 +1,7 @@
 // Decision whether this node accepts a launch, with the kind of failure to report: checks the rank binary and
 // the paths of the job on this node, in addition to launch_check.h.
 //
-// Thread safety: all functions; they read the file system.
+// Thread-safe; they read the file system.
 #pragma once
 
 #include <string>

@@ -16,7 +16,7 @@
 //
 //   Watch when a rank begins to write, Unwatch when no process can write any more
 //
-// Thread safety: all methods.
+// Thread-safe.
 #pragma once
 
 #include <absl/status/statusor.h>

@@ -17,8 +17,7 @@
 // A request with a window is served until the window is used up, and continues with each Grant; its ranks
 // take turns. Unread data stays in the files. A file that cannot be read ends the request with an error.
 //
-// Thread safety: all methods. `deliver` may block, and returns false if the stream has ended, which ends the
-// request.
+// Thread-safe. `deliver` may block, and returns false if the stream has ended, which ends the request.
 #pragma once
 
 #include <absl/status/status.h>

@@ -2,7 +2,7 @@
 // that is too long (its beginning and the number of omitted bytes) or not text (U+FFFD for each invalid
 // byte), where "the last N lines" of a file begin, and the format of notices of the agent in a log.
 //
-// Thread safety: none.
+// Not thread-safe.
 #pragma once
 
 #include <absl/status/status.h>

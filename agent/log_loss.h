@@ -6,7 +6,7 @@
 //
 //   Watch when a rank begins to write, Unwatch when no process can write any more
 //
-// Thread safety: all methods. `lost` is called on the thread of this object, once a second during a loss.
+// Thread-safe. `lost` is called on the thread of this object, once a second during a loss.
 #pragma once
 
 #include <absl/time/time.h>

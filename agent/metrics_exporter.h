@@ -4,7 +4,7 @@
 // most kMaxEndedJobs ended jobs remain, the newest ones, so a node that has run a thousand jobs does not
 // export all of them.
 //
-// Thread safety: all methods; scrapes arrive on the thread of the server (metrics_server.h).
+// Thread-safe; scrapes arrive on the thread of the server (metrics_server.h).
 #pragma once
 
 #include <absl/time/time.h>

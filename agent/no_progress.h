@@ -9,7 +9,7 @@
 //
 //   Restart -> { Poll, once a second; OnMessage and AddStep as messages arrive; TakeReport }
 //
-// Thread safety: none; the supervisor's thread owns it.
+// Not thread-safe; the supervisor's thread owns it.
 #pragma once
 
 #include <absl/status/statusor.h>

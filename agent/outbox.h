@@ -20,7 +20,7 @@
 //
 //   per stream: NewStream, then { Next -> write it -> Sent } until Next returns false
 //
-// Thread safety: none; the owner locks.
+// Not thread-safe; the owner locks.
 #pragma once
 
 #include <absl/time/time.h>

@@ -5,7 +5,7 @@
 // The store lives as long as its attempt, like relayed values (outbox.h). A coordinator that restarts does
 // not need its content: no other node requests these keys.
 //
-// Thread safety: none. Errors are violations by a rank: INVALID_ARGUMENT for a key that is set twice with
+// Not thread-safe. Errors are violations by a rank: INVALID_ARGUMENT for a key that is set twice with
 // different values, RESOURCE_EXHAUSTED beyond kMaxRendezvousKeys. The relay checks sizes.
 #pragma once
 

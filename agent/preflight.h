@@ -8,7 +8,7 @@
 // for example because the agent exits, has no result. A second request while one is running takes over the
 // running attempt.
 //
-// Thread safety: all methods.
+// Thread-safe.
 #pragma once
 
 #include <absl/time/time.h>

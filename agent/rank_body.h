@@ -1,7 +1,7 @@
 // Interface of the process of a rank, as the supervisor uses it: how it is signalled, observed to exit and
 // proven gone. The implementation is rank_process.h; tests/sim simulates ranks without processes.
 //
-// Thread safety: none; one thread owns it.
+// Not thread-safe; one thread owns it.
 #pragma once
 
 #include <absl/status/statusor.h>

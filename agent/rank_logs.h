@@ -1,6 +1,6 @@
 // Interface of the log storage of ranks, as the supervisor uses it; log_keeper.h stores logs in files.
 //
-// Thread safety: all methods.
+// Thread-safe.
 #pragma once
 
 #include <absl/status/statusor.h>

@@ -11,8 +11,8 @@
 // A dead rank remains a zombie until its whole tree is gone, so that its pid, and with it the group and
 // session id, cannot be reused in between.
 //
-// REQUIRES: BecomeSubreaper() before the first Spawn; no other code of this process waits for children.
-// Thread safety: none; one thread owns it. Errors: NOT_FOUND if the binary is missing, else UNAVAILABLE.
+// REQUIRES: BecomeSubreaper() before the first Spawn; no other code of this process waits for children. Not
+// thread-safe; one thread owns it. Errors: NOT_FOUND if the binary is missing, else UNAVAILABLE.
 #pragma once
 
 #include <absl/status/status.h>

@@ -5,7 +5,7 @@
 // from the first step on. Only rank 0 reports checkpoints: their counters exist if the job saves, their
 // gauges from the first commit on.
 //
-// Thread safety: none.
+// Not thread-safe.
 #pragma once
 
 #include <prometheus/metric_family.h>

@@ -43,9 +43,8 @@
 // Ranks of an attempt that is entirely on this node use a local rendezvous (own_rendezvous.h); for others,
 // requests go to the coordinator and back (StoreSet, StoreGet, StoreValue).
 //
-// REQUIRES: BecomeSubreaper(); one supervisor per process; `events` and `logs` outlive it.
-// Thread safety: all public methods. Launch, Stop, Locate, Trace and StoreValue do not block; their results
-// are events.
+// REQUIRES: BecomeSubreaper(); one supervisor per process; `events` and `logs` outlive it. Thread-safe.
+// Launch, Stop, Locate, Trace and StoreValue do not block; their results are events.
 #pragma once
 
 #include <absl/time/time.h>

@@ -1,5 +1,5 @@
 // History of a monotonically increasing quantity (joules, seconds), sampled from time to time, with linear
-// interpolation between samples. Keeps the last kRetention. Thread safety: none.
+// interpolation between samples. Keeps the last kRetention. Not thread-safe.
 #pragma once
 
 #include <absl/time/time.h>

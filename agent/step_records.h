@@ -18,8 +18,8 @@
 // A dedicated thread writes, so that a disk that hangs blocks no rank. Steps beyond the queue limit are lost.
 // For these and for steps that could not be written, the first is logged and `missed` is called for each.
 //
-// Thread safety: all methods; `missed` is called on any thread. Add() and Ended() do not block; Read() waits
-// for what was added before it.
+// Thread-safe; `missed` is called on any thread. Add() and Ended() do not block; Read() waits for what was
+// added before it.
 #pragma once
 
 #include <absl/status/status.h>

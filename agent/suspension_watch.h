@@ -2,7 +2,7 @@
 // suspension messages of others arrive on time but are read late. So before a loop enforces a deadline, it
 // extends the deadline by the time that SuspendedFor returns.
 //
-// Thread safety: none; one loop owns it.
+// Not thread-safe; one loop owns it.
 #pragma once
 
 #include <absl/time/time.h>

@@ -6,7 +6,7 @@
 // StoreUndelivered returns. The messages are those that a new stream would carry again (outbox.h); the
 // coordinator ignores those of old attempts.
 //
-// REQUIRES: the lock of the work directory (log_keeper.h). Thread safety: none.
+// REQUIRES: the lock of the work directory (log_keeper.h). Not thread-safe.
 #pragma once
 
 #include <absl/status/status.h>

@@ -2,7 +2,7 @@
 // UNAVAILABLE and differs only in the text, in which the last part is the cause ("failed to connect to all
 // addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: Connection refused").
 //
-// Thread safety: pure.
+// Pure.
 #pragma once
 
 #include <absl/strings/string_view.h>

@@ -1,7 +1,7 @@
 // Metrics of this process under the names that Prometheus client libraries use, so that dashboards and alerts
 // for other programs work here too. docs/references.py generates a section of docs/metrics.md from the table.
 //
-// Thread-safe: functions.
+// Thread-safe.
 #pragma once
 
 #include <absl/types/span.h>

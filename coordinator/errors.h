@@ -5,7 +5,7 @@
 // an ErrorInfo (domain "fsdpd") with a stable reason; UNAVAILABLE also has a RetryInfo. Code below the
 // services returns plain absl::Status values; those get the reason of their code.
 //
-// Thread-safe: pure functions.
+// Pure.
 #pragma once
 
 #include <absl/status/status.h>

@@ -1,7 +1,7 @@
 // Network peer of a call for the audit log, such as "ipv4:127.0.0.1:41234". For a call that the web server
 // makes within this process it is the browser's address.
 //
-// Thread-safe: pure functions.
+// Pure.
 #pragma once
 
 #include <grpcpp/server_context.h>

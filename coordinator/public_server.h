@@ -1,7 +1,7 @@
 // Public server of a coordinator, whether it leads or is a standby: authentication, TLS, and a gRPC port with
 // health and reflection.
 //
-// Thread-safe: functions.
+// Thread-safe.
 #pragma once
 
 #include <absl/status/statusor.h>

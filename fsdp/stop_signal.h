@@ -8,8 +8,7 @@
 // releasing memory that the device still uses.
 //
 // Call order: BlockStopSignal at the start of main, before any thread is started (threads inherit the mask);
-// then create one StopSignal for the life of the process, which is never destroyed. Thread safety: all
-// methods are thread-safe.
+// then create one StopSignal for the life of the process, which is never destroyed. Thread-safe.
 #pragma once
 
 #include <atomic>

@@ -1,7 +1,7 @@
 // Coordinator for tests: a gRPC server on loopback whose agent stream is driven by the test. It answers
 // Register with Welcome and serves rendezvous itself; all other messages are sent and awaited by the test.
 //
-// Thread safety: all methods. Waits fail the test after kPatience, so that a hang has a cause.
+// Thread-safe. Waits fail the test after kPatience, so that a hang has a cause.
 #pragma once
 
 #include <grpcpp/grpcpp.h>

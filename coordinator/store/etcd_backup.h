@@ -7,7 +7,7 @@
 // etcd refuses a job's size or is out of space. A restore that fails removes what it wrote. If etcd became
 // unreachable first, the partial state stays; coordinators and restores refuse it until a user removes it.
 //
-// Thread-safe: stateless functions.
+// Thread-safe.
 #pragma once
 
 #include <absl/status/statusor.h>

@@ -9,7 +9,7 @@
 // its checksum, state_digest.h), RESOURCE_EXHAUSTED for a full disk, UNAVAILABLE for an I/O error or missing
 // permissions. An error leaves no new file or directory behind.
 //
-// Thread-safe: stateless functions.
+// Thread-safe.
 #pragma once
 
 #include <absl/status/statusor.h>

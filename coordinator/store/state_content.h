@@ -1,7 +1,7 @@
 // Complete content of a coordinator state, independent of the store: what a backup contains, and what moves
 // between SQLite and etcd. Values are serialized messages as stored.
 //
-// Thread-safe: stateless functions.
+// Thread-safe.
 #pragma once
 
 #include <absl/status/statusor.h>

@@ -1,7 +1,7 @@
 // Parser and writer for the subset of HTTP/1.1 that the web UI needs: one request without a body per
 // connection.
 //
-// Thread-safe: pure functions.
+// Pure.
 #pragma once
 
 #include <absl/status/statusor.h>

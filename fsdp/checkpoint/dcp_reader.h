@@ -4,8 +4,8 @@
 // (dcp_contents.h), so all tensors in index() are complete. A read that covers a whole chunk verifies the
 // chunk's checksum; partial reads do not. Use VerifyDcp to check everything first.
 //
-// Thread safety: const methods are thread-safe. Errors: DATA_LOSS and UNIMPLEMENTED name file and byte;
-// NOT_FOUND if there is no checkpoint.
+// Const methods are thread-safe. Errors: DATA_LOSS and UNIMPLEMENTED name file and byte; NOT_FOUND if there
+// is no checkpoint.
 #pragma once
 
 #include <absl/status/statusor.h>

@@ -1,7 +1,7 @@
 // One record of a checkpoint file, read in place: its framing with few reads, and the data of its tensor.
 //
-// Thread safety: const methods are thread-safe. Errors: DATA_LOSS with file, byte of the record and the
-// problem; UNIMPLEMENTED for torch.save features that are not supported (torch_save.h).
+// Const methods are thread-safe. Errors: DATA_LOSS with file, byte of the record and the problem;
+// UNIMPLEMENTED for torch.save features that are not supported (torch_save.h).
 #pragma once
 
 #include <absl/status/statusor.h>

@@ -8,8 +8,8 @@
 // A part costs only its own bytes in the file, even if the source has it transposed or in another order.
 // Numbers are returned as float32; float64 values out of its range become infinite.
 //
-// Call order: Open, faults(); if empty, ReadRun. Thread safety: const methods are thread-safe. Errors: the
-// reader's, which name the file or tensor.
+// Call order: Open, faults(); if empty, ReadRun. Const methods are thread-safe. Errors: the reader's, which
+// name the file or tensor.
 #pragma once
 
 #include <absl/status/statusor.h>

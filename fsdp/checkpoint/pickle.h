@@ -10,7 +10,7 @@
 // views of the parsed bytes. All counts are bounded (PickleLimits), and memory is at most a constant factor
 // of the input. Walking over shared parts is not bounded, so callers must count what they visit.
 //
-// Thread safety: const methods are thread-safe. Errors: DATA_LOSS with the byte.
+// Const methods are thread-safe. Errors: DATA_LOSS with the byte.
 #pragma once
 
 #include <absl/status/statusor.h>

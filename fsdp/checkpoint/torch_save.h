@@ -5,9 +5,9 @@
 // byte for byte what torch 2.11 writes, except for the 40 digits of `serialization_id`, which nothing reads.
 // The length depends only on type and shape, so file positions are known in advance.
 //
-// Thread safety: const. Errors: DATA_LOSS for an invalid file; UNIMPLEMENTED for an unsupported kind of
-// tensor (sparse, quantized, or of a type without a name here) and for a value whose pickle is not supported;
-// each with what was found, in UTF-8.
+// Const methods are thread-safe. Errors: DATA_LOSS for an invalid file; UNIMPLEMENTED for an unsupported kind
+// of tensor (sparse, quantized, or of a type without a name here) and for a value whose pickle is not
+// supported; each with what was found, in UTF-8.
 #pragma once
 
 #include <absl/status/statusor.h>

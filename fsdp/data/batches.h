@@ -13,7 +13,7 @@
 // have started before it, the last may continue after it. The token after a document's end is not a target,
 // since the model does not see the document it belongs to.
 //
-// Thread safety: const methods are thread-safe. Errors: those of token_source.h.
+// Const methods are thread-safe. Errors: those of token_source.h.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -3,10 +3,10 @@
 // Uses pread rather than mmap: if a file shrinks or a disk fails, the result is an error with its offset
 // instead of a SIGBUS, for one system call per read.
 //
-// Thread safety: const methods are thread-safe. Errors: NOT_FOUND, PERMISSION_DENIED, INVALID_ARGUMENT (not a
-// regular file) and DATA_LOSS (shorter than at Open) name the file and, if applicable, the byte; they are the
-// user's to fix and must not be retried. INTERNAL is a machine problem (too many open files, a failing disk
-// or file server).
+// Const methods are thread-safe. Errors: NOT_FOUND, PERMISSION_DENIED, INVALID_ARGUMENT (not a regular file)
+// and DATA_LOSS (shorter than at Open) name the file and, if applicable, the byte; they are the user's to fix
+// and must not be retried. INTERNAL is a machine problem (too many open files, a failing disk or file
+// server).
 #pragma once
 
 #include <absl/status/statusor.h>

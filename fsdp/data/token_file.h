@@ -2,10 +2,10 @@
 // are checked against the vocabulary size when read. An optional mask file has one byte per token, 1 or 0:
 // whether the token counts as a target.
 //
-// Call order: Open, OpenMask if there is one, then the others. Thread safety: const methods are thread-safe.
-// Errors: those of input_file.h and megatron_index.h; INVALID_ARGUMENT for an incomplete last token, an id
-// outside of the vocabulary, a mask whose length differs from the tokens', other mask bytes, and numpy's
-// .npy. Each names the file and the byte.
+// Call order: Open, OpenMask if there is one, then the others. Const methods are thread-safe. Errors: those
+// of input_file.h and megatron_index.h; INVALID_ARGUMENT for an incomplete last token, an id outside of the
+// vocabulary, a mask whose length differs from the tokens', other mask bytes, and numpy's .npy. Each names
+// the file and the byte.
 #pragma once
 
 #include <absl/status/statusor.h>

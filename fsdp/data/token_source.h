@@ -4,8 +4,8 @@
 // Files: each epoch visits all windows in its own order, and offsets the window boundaries, so that the
 // uncovered tail of the file differs between epochs.
 //
-// Thread safety: const methods are thread-safe. Errors: those of token_file.h, and INVALID_ARGUMENT for a
-// file shorter than one window.
+// Const methods are thread-safe. Errors: those of token_file.h, and INVALID_ARGUMENT for a file shorter than
+// one window.
 #pragma once
 
 #include <absl/status/statusor.h>

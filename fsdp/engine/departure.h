@@ -3,7 +3,7 @@
 // The deadline covers the whole exit. If saving does not fit, the rank leaves immediately; if it overruns, it
 // is killed from outside (fsdp/stop_signal.h).
 //
-// Call order: LeaveWithin any number of times; the earliest deadline wins. Thread safety: all methods.
+// Call order: LeaveWithin any number of times; the earliest deadline wins. Thread-safe.
 #pragma once
 
 #include <absl/time/time.h>

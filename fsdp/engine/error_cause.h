@@ -7,7 +7,7 @@
 // I/O error is not. Only a content error that all ranks have is permanent: a missing file may be missing on
 // one node, or return.
 //
-// Thread safety: pure.
+// Pure.
 #pragma once
 
 #include <absl/status/status.h>

@@ -2,7 +2,7 @@
 // their rows. Shard boundaries never split a row, so each rank quantizes its own shard and the all-gather
 // moves FP8 data.
 //
-// Thread safety: none; the program's dependencies order accesses from lanes.
+// Not thread-safe; the program's dependencies order accesses from lanes.
 #pragma once
 
 #include <ATen/core/Tensor.h>

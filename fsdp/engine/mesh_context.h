@@ -1,7 +1,7 @@
 // UnitContext of a rank in a mesh: the communicators that a unit uses inside its passes, on the lane of the
 // unit's instruction or overlapped with it (Aside).
 //
-// Call order: TakeStatus after each call of the unit. Thread safety: none.
+// Call order: TakeStatus after each call of the unit. Not thread-safe.
 #pragma once
 
 #include <absl/status/status.h>

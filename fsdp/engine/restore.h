@@ -4,7 +4,7 @@
 //
 // Call order: Open, then Initial() for the parameters that the trainer makes, then Finish().
 //
-// Thread safety: const methods. Errors: FAILED_PRECONDITION with one line per difference if the checkpoint
+// Const methods are thread-safe. Errors: FAILED_PRECONDITION with one line per difference if the checkpoint
 // has another model or lacks state that the job needs, or if its step leaves nothing to train; errors of the
 // readers.
 #pragma once

@@ -10,7 +10,7 @@
 // A checkpoint answers all requests made with its own step or an earlier one. A rank repeats its request with
 // every step it submits until one saves.
 //
-// Thread safety: none; used by the trainer.
+// Not thread-safe; used by the trainer.
 #pragma once
 
 #include <absl/time/time.h>

@@ -4,7 +4,7 @@
 //
 // Call order: Start any number of times, then Await; both inside work of one lane. Started work runs in
 // order. Tensors must be allocated before Start and live until Await, since LibTorch's allocator does not
-// know of the second stream. Thread safety: none.
+// know of the second stream. Not thread-safe.
 #pragma once
 
 #include <absl/status/status.h>

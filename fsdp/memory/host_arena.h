@@ -53,7 +53,7 @@ class HostArena {
 // other work, such as reading a checkpoint. Get() waits and pins it, which blocks CUDA calls of other
 // threads.
 //
-// Call order: Get() at most once. Without it, the destructor stops populating and waits. Thread safety: none.
+// Call order: Get() at most once. Without it, the destructor stops populating and waits. Not thread-safe.
 // Errors of Get(): those of HostArena::Make.
 class HostArenaFuture {
  public:

@@ -3,7 +3,7 @@
 // them. Steps that are not recorded and evaluations allocate from it too; otherwise a rank would hold memory
 // for both.
 //
-// Counted like all memory of LibTorch's allocator. Without CUDA a scope does nothing. Thread safety: none; a
+// Counted like all memory of LibTorch's allocator. Without CUDA a scope does nothing. Not thread-safe; a
 // scope affects allocations of its thread.
 #pragma once
 

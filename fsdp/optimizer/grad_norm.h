@@ -6,8 +6,8 @@
 // gradients are split into pieces of kPieceElements, whose norms are added pairwise: the error is 1e-7, at
 // 4.3 ms instead of 3.4 ms for 20 M elements. The CUDA kernel splits its tensors itself.
 //
-// Call order: Add and AddParts, then Sum() any number of times. Thread safety: none. Exceptions of LibTorch
-// pass through.
+// Call order: Add and AddParts, then Sum() any number of times. Not thread-safe. Exceptions of LibTorch pass
+// through.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -10,8 +10,8 @@
 // optimizer works on a staged copy that the program fetches to the device and offloads again
 // (fsdp/plan/program).
 //
-// Thread safety: none; the program's dependencies order accesses from lanes. Errors: RESOURCE_EXHAUSTED if
-// device or host memory is too small.
+// Not thread-safe; the program's dependencies order accesses from lanes. Errors: RESOURCE_EXHAUSTED if device
+// or host memory is too small.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -2,7 +2,7 @@
 // queue, time advances only between events, and all random numbers come from here. The log's hash identifies
 // a run, so two runs can be compared.
 //
-// Thread safety: none; a run uses one thread.
+// Not thread-safe; a run uses one thread.
 #pragma once
 
 #include <absl/strings/str_cat.h>

@@ -1,7 +1,7 @@
 // Vectorized CPU implementation of fsdp/kernels/normal_numbers.h for contiguous runs, with the widest vectors
 // that the processor supports. Every instruction set produces the same bits.
 //
-// Thread-safe: pure functions.
+// Pure.
 #pragma once
 
 #include <cstdint>

@@ -4,7 +4,7 @@
 //
 // Element i is number i of fsdp/kernels/normal_numbers.h, with a hash of seed and names as the key.
 //
-// Thread-safe: pure functions.
+// Pure.
 #pragma once
 
 #include <ATen/core/Tensor.h>
