@@ -113,11 +113,11 @@ void AgentFlow::RankStepped(const RankId& id, int world, const v1::StepReport& r
   parts_.link->SendStep(std::move(message));
 }
 
-void AgentFlow::RankTimeline(const RankId& id, const v1::StepTimeline& course) {
+void AgentFlow::RankTimeline(const RankId& id, const v1::StepTimeline& timeline) {
   if (id.rank != 0) return;
-  parts_.metrics->RankTimeline(id, course);
+  parts_.metrics->RankTimeline(id, timeline);
   v1::AgentMessage message = UpdateOf(id);
-  *message.mutable_rank()->mutable_timeline() = course;
+  *message.mutable_rank()->mutable_timeline() = timeline;
   parts_.link->SendStep(std::move(message));
 }
 

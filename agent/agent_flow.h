@@ -71,7 +71,7 @@ class AgentFlow : public RankEvents, public UplinkHandler {
   void LaunchAcknowledged(const RankId& first) override;
   void RankReady(const RankId& id, const v1::RankStarted& started) override;
   void RankStepped(const RankId& id, int world, const v1::StepReport& report) override;
-  void RankTimeline(const RankId& id, const v1::StepTimeline& course) override;
+  void RankTimeline(const RankId& id, const v1::StepTimeline& timeline) override;
   void CheckpointSaved(const RankId& id, const v1::SavedCheckpoint& saved) override;
   void RankTraced(const RankId& id, const v1::StepTraceResult& traced) override;
   void RankMeasured(const RankId& id, const v1::PreflightDevice& device) override;

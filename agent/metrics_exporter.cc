@@ -81,9 +81,9 @@ void MetricsExporter::RankStepped(const RankId& id, int world, const v1::StepRep
   if (RankSeries* series = Find(id)) series->Add(report, world);
 }
 
-void MetricsExporter::RankTimeline(const RankId& id, const v1::StepTimeline& course) {
+void MetricsExporter::RankTimeline(const RankId& id, const v1::StepTimeline& timeline) {
   MutexLock lock(&mutex_);
-  if (RankSeries* series = Find(id)) series->Add(course);
+  if (RankSeries* series = Find(id)) series->Add(timeline);
 }
 
 void MetricsExporter::RankSaves(const RankId& id) {

@@ -36,7 +36,7 @@ class MetricsExporter {
   void RankLaunched(const RankId& id, const std::string& device);
   void RankPlanned(const RankId& id, const v1::MemoryPlan& plan, int64_t steps);  // `steps`: train.steps.
   void RankStepped(const RankId& id, int world, const v1::StepReport& report);
-  void RankTimeline(const RankId& id, const v1::StepTimeline& course);
+  void RankTimeline(const RankId& id, const v1::StepTimeline& timeline);
   void RankSaves(const RankId& id);  // The job has checkpoints.
   void RankRoundsToFp8(const RankId& id);
   void CheckpointSaved(const RankId& id, const v1::SavedCheckpoint& saved);

@@ -164,16 +164,16 @@ TEST_F(MetricsExporterTest, ExportsOneSeriesPerMemorySpike) {
 
 TEST_F(MetricsExporterTest, ComponentsAreOfTheHighestMemorySample) {
   exporter_.RankLaunched(kFirst, "cpu");
-  v1::StepTimeline course;
-  exporter_.RankTimeline(kFirst, course);
+  v1::StepTimeline timeline;
+  exporter_.RankTimeline(kFirst, timeline);
   EXPECT_FALSE(Mentions("fsdpd_memory_component_bytes")) << "nothing was measured";
-  for (const char* name : {"main_params", "activations_and_workspace"}) course.add_components(name);
+  for (const char* name : {"main_params", "activations_and_workspace"}) timeline.add_components(name);
   for (const auto& [main, rest] : {std::pair(100, 700), std::pair(500, 400), std::pair(100, 750)}) {
-    v1::StepTimeline::MemorySample* const sample = course.add_memory();
+    v1::StepTimeline::MemorySample* const sample = timeline.add_memory();
     sample->add_bytes(main);
     sample->add_bytes(rest);
   }
-  exporter_.RankTimeline(kFirst, course);
+  exporter_.RankTimeline(kFirst, timeline);
   const std::string series = "fsdpd_memory_component_bytes{fsdpd_job=\"job\",rank=\"0\",component=";
   EXPECT_TRUE(Has(series + "\"main_params\"} 500"));
   EXPECT_TRUE(Has(series + "\"activations_and_workspace\"} 400"));
@@ -189,10 +189,10 @@ TEST_F(MetricsExporterTest, LimitsSeriesPerRank) {
   };
   v1::MemoryPlan plan;
   for (int i = 0; i < 10; ++i) plan.add_components()->set_name("part " + std::to_string(i));
-  v1::StepTimeline course;
+  v1::StepTimeline timeline;
   for (int i = 0; i < 20; ++i) {
-    course.add_components("part " + std::to_string(i));
-    (i == 0 ? course.add_memory() : course.mutable_memory(0))->add_bytes(1);
+    timeline.add_components("part " + std::to_string(i));
+    (i == 0 ? timeline.add_memory() : timeline.mutable_memory(0))->add_bytes(1);
   }
   v1::SavedCheckpoint saved;
   for (const RankId& id : {kFirst, kSecond}) {
@@ -202,7 +202,7 @@ TEST_F(MetricsExporterTest, LimitsSeriesPerRank) {
   }
   exporter_.RankSaves(kFirst);
   exporter_.CheckpointSaved(kFirst, saved);
-  exporter_.RankTimeline(kFirst, course);
+  exporter_.RankTimeline(kFirst, timeline);
   EXPECT_EQ(series_of("1"), 39);
   EXPECT_EQ(series_of("0"), 39 + 18) << "no evaluation yet";
   v1::StepReport report = Step(1);

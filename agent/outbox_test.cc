@@ -23,7 +23,7 @@ v1::AgentMessage Step(int64_t step) {
   m.mutable_rank()->mutable_step()->set_step(step);
   return m;
 }
-v1::AgentMessage Course(const std::string& job, int64_t step) {
+v1::AgentMessage MakeTimeline(const std::string& job, int64_t step) {
   v1::AgentMessage m;
   m.mutable_rank()->set_job_id(job);
   m.mutable_rank()->mutable_timeline()->set_step(step);
@@ -58,7 +58,8 @@ std::string Name(const v1::AgentMessage& m) {
   if (m.has_rendezvous_set()) return absl::StrCat("set ", m.rendezvous_set().job_id());
   if (m.has_rendezvous_get()) return absl::StrCat("get ", m.rendezvous_get().request());
   if (m.has_logs()) return "logs";
-  if (m.rank().has_timeline()) return absl::StrCat("course ", m.rank().job_id(), m.rank().timeline().step());
+  if (m.rank().has_timeline())
+    return absl::StrCat("timeline ", m.rank().job_id(), m.rank().timeline().step());
   if (m.rank().has_saved())
     return absl::StrCat(m.rank().saved().error().empty() ? "saved " : "failed ", m.rank().saved().step());
   return m.rank().has_exit() ? absl::StrCat("exit ", m.rank().rank())
@@ -172,14 +173,14 @@ TEST(Outbox, DropsOldestStepsAndCountsThem) {
 
 TEST(Outbox, TimelineReplacesAWaitingOneOfItsJob) {
   Outbox outbox(/*max_steps=*/3);
-  outbox.AddStep(Course("a", 1));
-  outbox.AddStep(Course("b", 1));
-  outbox.AddStep(Course("a", 2));
-  outbox.AddStep(Course("a", 3));
-  EXPECT_EQ(Drain(&outbox), (Names{"course b1", "course a3"}));
+  outbox.AddStep(MakeTimeline("a", 1));
+  outbox.AddStep(MakeTimeline("b", 1));
+  outbox.AddStep(MakeTimeline("a", 2));
+  outbox.AddStep(MakeTimeline("a", 3));
+  EXPECT_EQ(Drain(&outbox), (Names{"timeline b1", "timeline a3"}));
   EXPECT_EQ(outbox.dropped_steps(), 0) << "nothing is missed that was worth telling";
-  outbox.AddStep(Course("a", 4));
-  EXPECT_EQ(Drain(&outbox), Names{"course a4"});
+  outbox.AddStep(MakeTimeline("a", 4));
+  EXPECT_EQ(Drain(&outbox), Names{"timeline a4"});
 }
 
 TEST(Outbox, ForgetsAnsweredGetsAndEndedAttempts) {

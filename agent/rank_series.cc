@@ -82,19 +82,19 @@ void RankSeries::Add(const v1::StepReport& report, int world) {
   last_ = report;
 }
 
-void RankSeries::Add(const v1::StepTimeline& course) {
+void RankSeries::Add(const v1::StepTimeline& timeline) {
   const auto sum = [](const v1::StepTimeline::MemorySample& sample) {
     return std::accumulate(sample.bytes().begin(), sample.bytes().end(), int64_t{0});
   };
   const auto highest =
-      std::max_element(course.memory().begin(), course.memory().end(),
+      std::max_element(timeline.memory().begin(), timeline.memory().end(),
                        [&](const auto& one, const auto& other) { return sum(one) < sum(other); });
-  if (highest == course.memory().end()) return;
+  if (highest == timeline.memory().end()) return;
   held_.clear();
   // Bounds the series per rank, whatever a newer rank reports.
   constexpr int kMost = kTimelineComponents.size();
-  for (int i = 0; i < std::min({course.components_size(), highest->bytes_size(), kMost}); ++i)
-    held_.emplace_back(course.components(i), static_cast<double>(highest->bytes(i)));
+  for (int i = 0; i < std::min({timeline.components_size(), highest->bytes_size(), kMost}); ++i)
+    held_.emplace_back(timeline.components(i), static_cast<double>(highest->bytes(i)));
 }
 
 void RankSeries::Add(const v1::BadStep& bad) {

@@ -34,7 +34,7 @@ class RankSeries {
 
   void Add(const v1::StepReport& report, int world);
   // Memory of each component at the highest sample of the step timeline.
-  void Add(const v1::StepTimeline& course);
+  void Add(const v1::StepTimeline& timeline);
   void SetSaves() { saves_ = true; }
   void SetRoundsToFp8() { rounds_to_fp8_ = true; }
   void Add(const v1::SavedCheckpoint& saved);

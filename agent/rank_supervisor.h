@@ -90,8 +90,8 @@ class RankEvents {
   virtual void RankStepped(const RankId& id, int world, const v1::StepReport& report) = 0;
   // Committed or failed.
   virtual void CheckpointSaved(const RankId& id, const v1::SavedCheckpoint& saved) = 0;
-  virtual void RankTimeline(const RankId& id, const v1::StepTimeline& course) = 0;   // Rank 0 only.
-  virtual void RankTraced(const RankId& id, const v1::StepTraceResult& traced) = 0;  // Succeeded or failed.
+  virtual void RankTimeline(const RankId& id, const v1::StepTimeline& timeline) = 0;  // Rank 0 only.
+  virtual void RankTraced(const RankId& id, const v1::StepTraceResult& traced) = 0;   // Succeeded or failed.
   virtual void RankMeasured(const RankId& id, const v1::PreflightDevice& device) = 0;
   virtual void RankBlockedIn(const RankId& id, const std::string& where) = 0;
   virtual void RankStalled(const RankId& id, const v1::RankNoProgress& still) = 0;

@@ -27,9 +27,9 @@ struct LaneRuns {
 };
 
 // Groups runs by lane, in the order in which lanes first ran an instruction.
-std::vector<LaneRuns> ByLane(const v1::StepTimeline& course) {
+std::vector<LaneRuns> ByLane(const v1::StepTimeline& timeline) {
   std::vector<LaneRuns> lanes;
-  for (const Run& run : course.runs()) {
+  for (const Run& run : timeline.runs()) {
     auto lane =
         std::find_if(lanes.begin(), lanes.end(), [&](const LaneRuns& l) { return l.lane == run.lane(); });
     if (lane == lanes.end()) lane = lanes.insert(lane, {run.lane()});
@@ -39,9 +39,9 @@ std::vector<LaneRuns> ByLane(const v1::StepTimeline& course) {
   return lanes;
 }
 
-std::string LanesText(const v1::StepTimeline& course) {
+std::string LanesText(const v1::StepTimeline& timeline) {
   TextTable table({"LANE", "RUNS", "BUSY", "LONGEST", "FROM", "TIME"});
-  for (LaneRuns& lane : ByLane(course)) {
+  for (LaneRuns& lane : ByLane(timeline)) {
     const size_t shown = std::min(kMaxRunsPerLane, lane.runs.size());
     std::stable_sort(lane.runs.begin(), lane.runs.end(),
                      [](const Run* a, const Run* b) { return a->seconds() > b->seconds(); });
@@ -54,7 +54,8 @@ std::string LanesText(const v1::StepTimeline& course) {
     }
   }
   std::string text = table.Render();
-  if (course.runs_omitted() > 0) absl::StrAppend(&text, course.runs_omitted(), " shorter runs are omitted\n");
+  if (timeline.runs_omitted() > 0)
+    absl::StrAppend(&text, timeline.runs_omitted(), " shorter runs are omitted\n");
   return text;
 }
 
@@ -62,14 +63,14 @@ int64_t SumOf(const Sample& sample) {
   return std::accumulate(sample.bytes().begin(), sample.bytes().end(), int64_t{0});
 }
 
-std::string MemoryText(const v1::StepTimeline& course) {
-  if (course.memory().empty()) return "\nmemory was not measured\n";
+std::string MemoryText(const v1::StepTimeline& timeline) {
+  if (timeline.memory().empty()) return "\nmemory was not measured\n";
   const Sample& highest =
-      *std::max_element(course.memory().begin(), course.memory().end(),
+      *std::max_element(timeline.memory().begin(), timeline.memory().end(),
                         [](const Sample& a, const Sample& b) { return SumOf(a) < SumOf(b); });
   TextTable table({"COMPONENT", "BYTES"});
-  for (int i = 0; i < std::min(course.components_size(), highest.bytes_size()); ++i) {
-    if (highest.bytes(i) > 0) table.Add({OneLine(course.components(i)), HumanBytes(highest.bytes(i))});
+  for (int i = 0; i < std::min(timeline.components_size(), highest.bytes_size()); ++i) {
+    if (highest.bytes(i) > 0) table.Add({OneLine(timeline.components(i)), HumanBytes(highest.bytes(i))});
   }
   table.Add({"allocated", HumanBytes(SumOf(highest))});
   return absl::StrCat("\npeak memory, from ", Milliseconds(highest.start_seconds()), ":\n", table.Render(2));
@@ -78,9 +79,10 @@ std::string MemoryText(const v1::StepTimeline& course) {
 }  // namespace
 
 std::string StepTimelineText(const v1::GetStepTimelineResponse& response) {
-  const v1::StepTimeline& course = response.timeline();
-  return absl::StrCat("step ", course.step(), " of attempt ", response.attempt(), ": ",
-                      Milliseconds(course.step_seconds()), "\n\n", LanesText(course), MemoryText(course));
+  const v1::StepTimeline& timeline = response.timeline();
+  return absl::StrCat("step ", timeline.step(), " of attempt ", response.attempt(), ": ",
+                      Milliseconds(timeline.step_seconds()), "\n\n", LanesText(timeline),
+                      MemoryText(timeline));
 }
 
 }  // namespace fsdpd

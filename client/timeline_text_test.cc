@@ -8,11 +8,11 @@ namespace {
 v1::GetStepTimelineResponse Told() {
   v1::GetStepTimelineResponse told;
   told.set_attempt(2);
-  v1::StepTimeline* const course = told.mutable_timeline();
-  course->set_step(200);
-  course->set_step_seconds(0.5);
-  const auto add = [course](const char* lane, const char* instruction, double start, double seconds) {
-    v1::StepTimeline::Run* const run = course->add_runs();
+  v1::StepTimeline* const timeline = told.mutable_timeline();
+  timeline->set_step(200);
+  timeline->set_step_seconds(0.5);
+  const auto add = [timeline](const char* lane, const char* instruction, double start, double seconds) {
+    v1::StepTimeline::Run* const run = timeline->add_runs();
     run->set_lane(lane);
     run->set_instruction(instruction);
     run->set_start_seconds(start);
@@ -24,9 +24,9 @@ v1::GetStepTimelineResponse Told() {
   add("compute", "Update layer.0", 0.4, 0.05);
   add("compute", "Forward layer.1 mb 0", 0.31, 0.01);
   for (const char* name : {"main_params", "optimizer", "activations_and_workspace"})
-    course->add_components(name);
+    timeline->add_components(name);
   for (const auto& [start, bytes] : {std::pair(0.0, 1024), std::pair(0.11, 4096), std::pair(0.31, 2048)}) {
-    v1::StepTimeline::MemorySample* const sample = course->add_memory();
+    v1::StepTimeline::MemorySample* const sample = timeline->add_memory();
     sample->set_start_seconds(start);
     sample->add_bytes(2048);
     sample->add_bytes(0);

@@ -228,24 +228,24 @@ void AddGetFlags(CLI::App* get, CommandLine* line) {
   CLI::Option* steps =
       get->add_flag("--steps", line->step_history, "Print the step history of one job")->excludes(watch);
   for (CLI::Option* option : AddStepRange(get, line)) option->needs(steps);
-  CLI::Option* course = get->add_flag("--timeline", line->step_timeline,
-                                      "Print the timeline of one job's newest step: lanes and memory")
-                            ->excludes(watch)
-                            ->excludes(steps);
+  CLI::Option* timeline = get->add_flag("--timeline", line->step_timeline,
+                                        "Print the timeline of one job's newest step: lanes and memory")
+                              ->excludes(watch)
+                              ->excludes(steps);
   get->add_flag("--show-labels", line->show_labels, "Add a column of labels to the table, like -o wide")
       ->excludes(steps)
-      ->excludes(course);
+      ->excludes(timeline);
   get->add_option("--limit", line->limit, "Print at most N jobs")
       ->check(WholeNumber(1))
       ->type_name("N")
       ->excludes(steps)
-      ->excludes(course);
+      ->excludes(timeline);
   get->add_option("--sort-by", line->sort_by,
                   "Sort by a field of -o json, as in last_step.loss; '-' reverses the order")
       ->check(NotEmpty())
       ->check(CLI::Validator(CheckSortBy, ""))
       ->excludes(steps)
-      ->excludes(course)
+      ->excludes(timeline)
       ->type_name("FIELD");
 }
 

@@ -363,7 +363,7 @@ void Reconciler::TakeUpdate(const std::string& node, const v1::RankUpdate& updat
       facts->TakeNoProgress(node, update.rank(), update.no_progress(), lease_.now());
       break;
     case v1::RankUpdate::kLaunchAcknowledged:
-    case v1::RankUpdate::kTimeline:  // The course board takes it (agent_session.cc).
+    case v1::RankUpdate::kTimeline:  // The timeline board takes it (agent_session.cc).
     case v1::RankUpdate::EVENT_NOT_SET:
       break;
   }

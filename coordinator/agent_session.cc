@@ -1,5 +1,5 @@
 // Dispatch of an agent's messages to the reconciler, the rendezvous, the log relay, the trace relay or the
-// course board.
+// timeline board.
 #include "coordinator/agent_session.h"
 
 #include <absl/strings/ascii.h>

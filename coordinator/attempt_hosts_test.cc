@@ -62,7 +62,7 @@ TEST_F(AttemptHostsTest, AcceptsReportsOnOwnRanks) {
   EXPECT_EQ(Of("s2", OfRank(0)), FilterResult::kRefused);
 }
 
-// The receivers do not check it again: the reconciler, the course board, the trace relay.
+// The receivers do not check it again: the reconciler, the timeline board, the trace relay.
 TEST_F(AttemptHostsTest, RejectsReportsOnRanksOfOtherNodes) {
   std::vector<v1::AgentMessage> reports(9);
   for (v1::AgentMessage& report : reports) report = OfRank(0);

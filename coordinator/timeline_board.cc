@@ -11,13 +11,13 @@ namespace {
 // about 50 in memory.
 constexpr int kMaxRuns = 8192, kMaxSamples = 2048, kMaxComponents = 64;
 
-bool HasTooManyEntries(const v1::StepTimeline& course) {
+bool HasTooManyEntries(const v1::StepTimeline& timeline) {
   const auto too_long = [](const v1::StepTimeline::MemorySample& sample) {
     return sample.bytes_size() > kMaxComponents;
   };
-  return course.runs_size() > kMaxRuns || course.components_size() > kMaxComponents ||
-         course.memory_size() > kMaxSamples ||
-         std::any_of(course.memory().begin(), course.memory().end(), too_long);
+  return timeline.runs_size() > kMaxRuns || timeline.components_size() > kMaxComponents ||
+         timeline.memory_size() > kMaxSamples ||
+         std::any_of(timeline.memory().begin(), timeline.memory().end(), too_long);
 }
 
 }  // namespace

@@ -105,11 +105,11 @@ TEST(TimelineBoard, RejectsMoreEntriesThanAnyRankSends) {
     board.timelines.Take(update);
     return board.StepOf("j") == count;
   };
-  const auto run = [](v1::StepTimeline* course) { course->add_runs(); };
-  const auto sample = [](v1::StepTimeline* course) { course->add_memory(); };
-  const auto component = [](v1::StepTimeline* course) { course->add_components(); };
-  const auto bytes = [](v1::StepTimeline* course) {
-    (course->memory().empty() ? course->add_memory() : course->mutable_memory(0))->add_bytes(1);
+  const auto run = [](v1::StepTimeline* timeline) { timeline->add_runs(); };
+  const auto sample = [](v1::StepTimeline* timeline) { timeline->add_memory(); };
+  const auto component = [](v1::StepTimeline* timeline) { timeline->add_components(); };
+  const auto bytes = [](v1::StepTimeline* timeline) {
+    (timeline->memory().empty() ? timeline->add_memory() : timeline->mutable_memory(0))->add_bytes(1);
   };
   EXPECT_TRUE(take(run, 4096) && take(sample, 1024) && take(component, 10) && take(bytes, 10));
   EXPECT_FALSE(take(run, 10'000));

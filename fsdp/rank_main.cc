@@ -225,9 +225,9 @@ StepTraces::Options TracesOf(const v1::RankLaunch& launch, RankChannel* channel)
   return options;
 }
 
-absl::Status SendCourse(const v1::StepTimeline& course, RankChannel* channel) {
+absl::Status SendTimeline(const v1::StepTimeline& timeline, RankChannel* channel) {
   v1::RankToAgent message;
-  *message.mutable_timeline() = course;
+  *message.mutable_timeline() = timeline;
   return channel->Send(message);
 }
 
@@ -280,7 +280,7 @@ absl::Status RunJob(const v1::RankLaunch& launch, FlightRecorder* flight, StepTr
     *message.mutable_step() = report;
     return channel->Send(message);
   };
-  run.on_timeline = [&](const v1::StepTimeline& course) { return SendCourse(course, channel); };
+  run.on_timeline = [&](const v1::StepTimeline& timeline) { return SendTimeline(timeline, channel); };
   run.on_saved = [&](const v1::SavedCheckpoint& saved) {
     // Report the reason for leaving rather than the save that was aborted by it.
     if (!saved.error().empty() && channel->closed()) return;

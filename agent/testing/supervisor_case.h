@@ -36,8 +36,8 @@ class Recorder : public RankEvents {
   void LaunchAcknowledged(const RankId& first) override { Add(absl::StrCat("acknowledged ", first.rank)); }
   void RankReady(const RankId& id, const v1::RankStarted&) override { Add(absl::StrCat("ready ", id.rank)); }
   void RankStepped(const RankId&, int, const v1::StepReport&) override {}
-  void RankTimeline(const RankId& id, const v1::StepTimeline& course) override {
-    Add(absl::StrCat("course ", id.rank, " step ", course.step()));
+  void RankTimeline(const RankId& id, const v1::StepTimeline& timeline) override {
+    Add(absl::StrCat("timeline ", id.rank, " step ", timeline.step()));
   }
   void CheckpointSaved(const RankId&, const v1::SavedCheckpoint&) override {}
   void RankTraced(const RankId& id, const v1::StepTraceResult& traced) override {

@@ -99,9 +99,9 @@ func TestValidatePlanSubmitAndWatch(t *testing.T) {
 	if !slices.Equal(steps, []int64{1, 2, 3, 4}) {
 		t.Errorf("it has made steps %v", steps)
 	}
-	course := must[*api.GetStepTimelineResponse](t)(client.StepTimeline(ctx, id))
-	if step := course.GetTimeline().GetStep(); course.GetAttempt() != 1 || step < 1 || step > 4 {
-		t.Errorf("step %d of attempt %d", step, course.GetAttempt())
+	timeline := must[*api.GetStepTimelineResponse](t)(client.StepTimeline(ctx, id))
+	if step := timeline.GetTimeline().GetStep(); timeline.GetAttempt() != 1 || step < 1 || step > 4 {
+		t.Errorf("step %d of attempt %d", step, timeline.GetAttempt())
 	}
 	found := false
 	for each, err := range client.Jobs(ctx, api.JobState_JOB_STATE_SUCCEEDED) {

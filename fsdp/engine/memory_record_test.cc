@@ -144,31 +144,31 @@ TEST_F(MemoryRecord, RecordsFromTheRequestOn) {
 // Memory of a step by component: persistent parts as planned, and the sum as in its report.
 TEST_F(MemoryRecord, TimelinePeakMatchesTheReport) {
   FakeClock clock;
-  std::vector<v1::StepTimeline> courses;
+  std::vector<v1::StepTimeline> timelines;
   options_.clock = &clock;
   options_.on_step = [&](const v1::StepReport&) {
     clock.Advance(kTimelineInterval);
     return absl::OkStatus();
   };
-  options_.on_timeline = [&](const v1::StepTimeline& course) {
-    courses.push_back(course);
+  options_.on_timeline = [&](const v1::StepTimeline& timeline) {
+    timelines.push_back(timeline);
     return absl::OkStatus();
   };
   const LocalJobResult result = Train(TestJob(), options_);
   const absl::StatusOr<Plan> plan = AcceptedPlan(TestJob());
   ASSERT_TRUE(plan.ok());
-  ASSERT_EQ(courses.size(), 6u);
-  for (size_t s = 0; s < courses.size(); ++s) {
+  ASSERT_EQ(timelines.size(), 6u);
+  for (size_t s = 0; s < timelines.size(); ++s) {
     const v1::StepReport& report = result.reports[0][s];
-    EXPECT_EQ(courses[s].step(), report.step());
-    EXPECT_EQ(courses[s].step_seconds(), report.step_seconds());
+    EXPECT_EQ(timelines[s].step(), report.step());
+    EXPECT_EQ(timelines[s].step_seconds(), report.step_seconds());
     int64_t highest = 0;
-    for (const auto& sample : courses[s].memory())
+    for (const auto& sample : timelines[s].memory())
       highest = std::max(highest, std::accumulate(sample.bytes().begin(), sample.bytes().end(), int64_t{0}));
     EXPECT_EQ(highest, report.memory().peak_bytes()) << report.step();
     for (const int stands : {0, 1}) {
-      EXPECT_EQ(courses[s].memory(0).bytes(stands), plan->memory.Of(courses[s].components(stands)))
-          << courses[s].components(stands);
+      EXPECT_EQ(timelines[s].memory(0).bytes(stands), plan->memory.Of(timelines[s].components(stands)))
+          << timelines[s].components(stands);
     }
   }
 }
@@ -181,8 +181,8 @@ TEST_F(MemoryRecord, LimitsTimelinesToOnePerSecond) {
     clock.Advance(kTimelineInterval / 2);
     return absl::OkStatus();
   };
-  options_.on_timeline = [&](const v1::StepTimeline& course) {
-    steps.push_back(course.step());
+  options_.on_timeline = [&](const v1::StepTimeline& timeline) {
+    steps.push_back(timeline.step());
     return absl::OkStatus();
   };
   Train(TestJob(), options_);

@@ -372,10 +372,10 @@ HeldBytes Trainer::HeldByStep() const {
 
 absl::Status Trainer::ReportTimeline(const OpenStep& step, const v1::StepReport& report) {
   if (!step.reports_timeline) return absl::OkStatus();
-  v1::StepTimeline course = timelines_->Of(step.inputs.step, executor_->spans(), step.held);
-  course.set_unix_nanos(report.unix_nanos());
-  course.set_step_seconds(report.step_seconds());
-  return options_.on_timeline(course);
+  v1::StepTimeline timeline = timelines_->Of(step.inputs.step, executor_->spans(), step.held);
+  timeline.set_unix_nanos(report.unix_nanos());
+  timeline.set_step_seconds(report.step_seconds());
+  return options_.on_timeline(timeline);
 }
 
 absl::Status Trainer::Run(const OnStep& on_step) {

@@ -54,7 +54,7 @@ struct SmallStep {
     span.end_seconds = end;
     spans.push_back(span);
   }
-  v1::StepTimeline Course(bool full_gradients = false) const {
+  v1::StepTimeline MakeTimeline(bool full_gradients = false) const {
     return TimelineReport(program, layout, persistent, full_gradients).Of(7, spans, held);
   }
 
@@ -79,7 +79,7 @@ struct SmallStep {
 TEST(TimelineReport, HasRunForEveryTimedInstruction) {
   SmallStep step;
   step.spans[4].measured = false;
-  const v1::StepTimeline timeline = step.Course();
+  const v1::StepTimeline timeline = step.MakeTimeline();
   EXPECT_EQ(timeline.step(), 7);
   ASSERT_EQ(timeline.runs_size(), 3);
   EXPECT_EQ(timeline.runs(0).lane(), "gather");
@@ -91,7 +91,7 @@ TEST(TimelineReport, HasRunForEveryTimedInstruction) {
 }
 
 TEST(TimelineReport, CountsLiveBuffers) {
-  const v1::StepTimeline timeline = SmallStep().Course();
+  const v1::StepTimeline timeline = SmallStep().MakeTimeline();
   EXPECT_EQ(SmallStep::At(timeline, 0, "gather_buffers"), 300) << "it was gathered beside the step before";
   EXPECT_EQ(SmallStep::At(timeline, 7.4, "gather_buffers"), 300);
   EXPECT_EQ(SmallStep::At(timeline, 7.5, "gather_buffers"), 0) << "released";
@@ -103,7 +103,7 @@ TEST(TimelineReport, CountsLiveBuffers) {
 }
 
 TEST(TimelineReport, CountsPeakThenRemainderOfInstruction) {
-  const v1::StepTimeline timeline = SmallStep().Course();
+  const v1::StepTimeline timeline = SmallStep().MakeTimeline();
   EXPECT_EQ(SmallStep::At(timeline, 0.5, "activations_and_workspace"), 10);
   EXPECT_EQ(SmallStep::At(timeline, 1, "activations_and_workspace"), 400);
   EXPECT_EQ(SmallStep::At(timeline, 3, "activations_and_workspace"), 1100);
@@ -111,7 +111,7 @@ TEST(TimelineReport, CountsPeakThenRemainderOfInstruction) {
 }
 
 TEST(TimelineReport, SampleSumEqualsAllocatedBytes) {
-  const v1::StepTimeline timeline = SmallStep().Course();
+  const v1::StepTimeline timeline = SmallStep().MakeTimeline();
   int64_t highest = 0;
   double before = -1;
   for (const auto& sample : timeline.memory()) {
@@ -126,13 +126,13 @@ TEST(TimelineReport, SampleSumEqualsAllocatedBytes) {
 }
 
 TEST(TimelineReport, UsesComponentNamesOfPlan) {
-  const v1::StepTimeline timeline = SmallStep().Course();
+  const v1::StepTimeline timeline = SmallStep().MakeTimeline();
   const std::vector<std::string>& planned = SimulatedComponents();
   for (int i = 0; i < 6; ++i) EXPECT_EQ(timeline.components(i), planned[static_cast<size_t>(i)]);
 }
 
 TEST(TimelineReport, CountsReduceBuffersAsGradientsIfUnsharded) {
-  const v1::StepTimeline timeline = SmallStep().Course(/*full_gradients=*/true);
+  const v1::StepTimeline timeline = SmallStep().MakeTimeline(/*full_gradients=*/true);
   EXPECT_EQ(SmallStep::At(timeline, 3, "gradients"), 500 + 700);
   EXPECT_EQ(SmallStep::At(timeline, 3, "reduce_buffers"), 0);
 }
@@ -143,7 +143,7 @@ TEST(TimelineReport, LaunchedStepKeepsUpdateInputsLive) {
   step.Add(Op::kUpdate, LaneId::kCompute, 0.1, 0.4);
   step.spans.back().of_step_before = true;
   step.program.buffers[1].live = {{2, 5}};
-  const v1::StepTimeline timeline = step.Course();
+  const v1::StepTimeline timeline = step.MakeTimeline();
   EXPECT_EQ(timeline.runs(timeline.runs_size() - 1).instruction(), "Update layer.0");
   EXPECT_EQ(SmallStep::At(timeline, 1, "reduce_buffers"), 0);
   EXPECT_EQ(SmallStep::At(timeline, 8.9, "reduce_buffers"), 700);
@@ -153,7 +153,7 @@ TEST(TimelineReport, LaunchedStepKeepsUpdateInputsLive) {
 TEST(TimelineReport, OmitsMemoryWithoutInstrumentedAllocator) {
   SmallStep step;
   step.held = {};
-  const v1::StepTimeline timeline = step.Course();
+  const v1::StepTimeline timeline = step.MakeTimeline();
   EXPECT_EQ(timeline.memory_size(), 0);
   EXPECT_EQ(timeline.components_size(), 0);
   EXPECT_EQ(timeline.runs_size(), 4);
@@ -166,7 +166,7 @@ TEST(TimelineReport, LimitsRunsAndSamples) {
     step.held.by_instruction.resize(step.spans.size());
     step.held.by_instruction.back() = {i == 3333 ? 9999 : 7900, 7800};
   }
-  const v1::StepTimeline timeline = step.Course();
+  const v1::StepTimeline timeline = step.MakeTimeline();
   ASSERT_EQ(timeline.runs_size(), static_cast<int>(kMaxTimelineRuns));
   EXPECT_EQ(timeline.runs_omitted(), 5004 - static_cast<int>(kMaxTimelineRuns));
   int longer = 0;

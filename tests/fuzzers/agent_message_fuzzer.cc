@@ -136,7 +136,7 @@ class CoordinatorCase {
  private:
   using Session = std::unique_ptr<AgentSession>;
   void Attach(const v1::AgentMessage& first, Session* session) {
-    auto opened = AgentSession::Open({&nodes_, &reconciler_, &rendezvous_, &logs_, &traces_, &courses_},
+    auto opened = AgentSession::Open({&nodes_, &reconciler_, &rendezvous_, &logs_, &traces_, &timelines_},
                                      first, "test", [] {});
     if (opened.ok()) *session = *std::move(opened);
   }
@@ -163,7 +163,7 @@ class CoordinatorCase {
   JobBoard board_;
   LogRelay logs_;
   TraceRelay traces_;
-  TimelineBoard courses_{&board_};
+  TimelineBoard timelines_{&board_};
   Reconciler reconciler_;
   Session session_, other_;
   std::shared_ptr<LogTail> tail_;

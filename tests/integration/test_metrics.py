@@ -126,7 +126,7 @@ def test_memory_matches_plan(prometheus, shared, job):
 def test_rank_0_measures_components(prometheus, job):
     """Persistent memory matches the plan, and the sum of all components is the peak of a step."""
     measured = {labels["component"]: (labels["rank"], value) for labels, value in wait_until(
-        "a course was scraped", lambda: prometheus.query(f'fsdpd_memory_component_bytes{{fsdpd_job="{job}"}}'))}
+        "a step timeline was scraped", lambda: prometheus.query(f'fsdpd_memory_component_bytes{{fsdpd_job="{job}"}}'))}
     assert set(measured) == MEASURED and {rank for rank, _ in measured.values()} == {"0"}
     planned = {labels["component"]: value for labels, value in by_rank(prometheus, job, "fsdpd_memory_plan_bytes")
                if labels["rank"] == "0"}

@@ -30,7 +30,7 @@ def newest(cluster, job_id, after=0):
             assert error.code() == grpc.StatusCode.NOT_FOUND, error
             return None
         return found if found.timeline.step > after else None
-    return wait_until(f"a course of a step after {after}", answer)
+    return wait_until(f"a timeline of a step after {after}", answer)
 
 
 def refused(cluster, job_id, says):
@@ -41,7 +41,7 @@ def refused(cluster, job_id, says):
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    with Cluster(tmp_path_factory.mktemp("course"), agents=2, slots=2,
+    with Cluster(tmp_path_factory.mktemp("timeline"), agents=2, slots=2,
                  coordinator_flags=["--web-listen", "127.0.0.1:0"]) as made:
         yield made
 
@@ -60,9 +60,9 @@ def warm(cluster, job):
     return newest(cluster, job, after=newest(cluster, job).timeline.step).timeline
 
 
-def lanes(course):
+def lanes(timeline):
     found = {}
-    for run in course.runs:
+    for run in timeline.runs:
         found.setdefault(run.lane, []).append((run.start_seconds, run.start_seconds + run.seconds, run.instruction))
     return found
 

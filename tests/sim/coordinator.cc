@@ -51,7 +51,8 @@ struct CoordinatorLife {
                    {store.get(), &nodes, &rendezvous, &board, &owner->clock_,
                     [](const v1::JobSpec& spec, int64_t budget) { return PlanOnce(spec, budget, {}); },
                     [owner] { return owner->quotas_; }}),
-        jobs({&admission, store.get(), &board, &reconciler, &nodes, &logs, &traces, &courses, &owner->clock_,
+        jobs({&admission, store.get(), &board, &reconciler, &nodes, &logs, &traces, &timelines,
+              &owner->clock_,
               /*meters=*/nullptr,
               [owner](absl::string_view name) { return absl::StrCat(name, "-", ++owner->jobs_); }}) {}
 
@@ -61,7 +62,7 @@ struct CoordinatorLife {
   JobBoard board;
   LogRelay logs;
   TraceRelay traces;
-  TimelineBoard courses{&board};
+  TimelineBoard timelines{&board};
   Admission admission;
   Reconciler reconciler;
   JobService jobs;
@@ -120,7 +121,7 @@ absl::Status Coordinator::RememberNodes() {
 void Coordinator::Accept(const std::shared_ptr<Stream>& stream) {
   Stream::Host host;
   host.parts = {&life_->nodes, &life_->reconciler, &life_->rendezvous,
-                &life_->logs,  &life_->traces,     /*courses=*/nullptr};
+                &life_->logs,  &life_->traces,     /*timelines=*/nullptr};
   host.changed = [this] {
     AfterUse();
     TickSoon(absl::Milliseconds(2));
