@@ -113,7 +113,7 @@ absl::Status Agent::StartParts() {
       std::make_unique<RankSupervisor>(RankOptions(errors), logs_.get(), flow_.get(), Clock::Real());
   directories_ = std::make_unique<JobDirectories>(options_.work_dir, options_.directories, [this] {
     std::map<std::string, std::set<int>> hosted;
-    for (const v1::HostedAttempt& attempt : supervisor_->Hosted())
+    for (const v1::HostedAttempt& attempt : supervisor_->HostedAttempts())
       hosted[attempt.job_id()].insert(attempt.attempt());
     return hosted;
   });

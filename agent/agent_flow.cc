@@ -66,12 +66,12 @@ v1::Register AgentFlow::Registration() {
   v1::Register registration = options_.about();
   registration.set_reports_past_attempts(true);
   registration.set_acknowledges_launches(true);
-  for (const AttemptId& id : parts_.supervisor->Had()) {
+  for (const AttemptId& id : parts_.supervisor->PastAttempts()) {
     v1::PastAttempt* const had = registration.add_past_attempts();
     had->set_job_id(id.job_id);
     had->set_attempt(id.attempt);
   }
-  for (v1::HostedAttempt& attempt : parts_.supervisor->Hosted())
+  for (v1::HostedAttempt& attempt : parts_.supervisor->HostedAttempts())
     *registration.add_hosted() = std::move(attempt);
   return registration;
 }
@@ -170,9 +170,9 @@ void AgentFlow::RankBlockedIn(const RankId& id, const std::string& where) {
   parts_.link->SendStep(std::move(message));  // Dropped like a step: stale by then.
 }
 
-void AgentFlow::RankStalled(const RankId& id, const v1::RankNoProgress& still) {
+void AgentFlow::RankStalled(const RankId& id, const v1::RankNoProgress& no_progress) {
   v1::AgentMessage message = UpdateOf(id);
-  *message.mutable_rank()->mutable_no_progress() = still;
+  *message.mutable_rank()->mutable_no_progress() = no_progress;
   // Sent as a step: it is repeated while the rank makes no progress.
   parts_.link->SendStep(std::move(message));
 }

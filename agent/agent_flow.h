@@ -76,7 +76,7 @@ class AgentFlow : public RankEvents, public UplinkHandler {
   void RankTraced(const RankId& id, const v1::StepTraceResult& traced) override;
   void RankMeasured(const RankId& id, const v1::PreflightDevice& device) override;
   void RankBlockedIn(const RankId& id, const std::string& where) override;
-  void RankStalled(const RankId& id, const v1::RankNoProgress& still) override;
+  void RankStalled(const RankId& id, const v1::RankNoProgress& no_progress) override;
   void RankExited(const RankId& id, const v1::RankExit& exit) override;
   void AttemptHung(const AttemptId& id) override;
   void AttemptGone(const AttemptId& id, bool stopped, const v1::FreedMemory& memory) override;

@@ -26,10 +26,10 @@ constexpr absl::Duration kStuckLookEvery = absl::Seconds(1);
 
 // Training does not depend on the flight recorder.
 UniqueFd NewFlightRecorder(const RankId& id) {
-  const absl::StatusOr<int> page = MakeFlightRecorder();
-  if (page.ok()) return UniqueFd(*page);
+  const absl::StatusOr<int> recorder = MakeFlightRecorder();
+  if (recorder.ok()) return UniqueFd(*recorder);
   LogWarning("no flight recorder; the position of the rank will be unknown %s error=%s", ToString(id),
-             page.status().message());
+             recorder.status().message());
   return UniqueFd();
 }
 
@@ -93,9 +93,9 @@ void HostedRank::Take(const v1::StepReport& report) {
 std::optional<v1::RankNoProgress> HostedRank::CheckProgress(const std::string& evidence_path,
                                                             absl::Time now) {
   if (!no_progress.has_value()) return std::nullopt;
-  const absl::StatusOr<FlightState> page =
+  const absl::StatusOr<FlightState> state =
       flight.valid() ? ReadFlight(flight.get()) : absl::NotFoundError("no flight recorder");
-  no_progress->Poll(page, ProcessStateOf(process->state()), now);
+  no_progress->Poll(state, ProcessStateOf(process->state()), now);
   const bool almost_reported = no_progress->blocked_for(now) + kBeforeReport > no_progress->limit();
   if (almost_reported && evidence == nullptr) {
     const std::string when = absl::FormatTime(absl::Now(), absl::UTCTimeZone());
@@ -128,9 +128,9 @@ void HostedRank::Kill(absl::Time now) {
 }
 
 bool HostedRank::HasStarted() const {
-  const absl::StatusOr<FlightState> page =
+  const absl::StatusOr<FlightState> state =
       flight.valid() ? ReadFlight(flight.get()) : absl::NotFoundError("no flight recorder");
-  return !page.ok() || page->phase != FlightPhase::kStarting;
+  return !state.ok() || state->phase != FlightPhase::kStarting;
 }
 
 v1::RankExit HostedRank::ExitOf(const ProcessEnd& end, std::vector<std::string> log_tail) const {

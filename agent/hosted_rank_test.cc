@@ -80,9 +80,9 @@ TEST(HostedRank, LastLogLineIsTheErrorOfARankThatDidNotStart) {
             "exited before it started (signal 6): cannot load libtorch_cpu.so");
   end.signal = SIGKILL;  // Sent by another process, so the log does not explain it.
   EXPECT_EQ(rank.ExitOf(end, tail).error(), "");
-  const auto page = FlightRecorder::Map(rank.flight.get());
-  ASSERT_TRUE(page.ok()) << page.status();
-  const PhaseScope loading(page->get(), FlightPhase::kLoading);
+  const auto recorder = FlightRecorder::Map(rank.flight.get());
+  ASSERT_TRUE(recorder.ok()) << recorder.status();
+  const PhaseScope loading(recorder->get(), FlightPhase::kLoading);
   end.signal = SIGABRT;
   EXPECT_EQ(rank.ExitOf(end, tail).error(), "") << "what it says now may be of another matter";
 }

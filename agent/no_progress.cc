@@ -100,18 +100,18 @@ void NoProgress::AddStep(const v1::StepReport& step) {
   if (step_seconds_.size() > kStepsKept) step_seconds_.pop_front();
 }
 
-void NoProgress::Poll(const absl::StatusOr<FlightState>& page, v1::ProcessState process, absl::Time now) {
+void NoProgress::Poll(const absl::StatusOr<FlightState>& state, v1::ProcessState process, absl::Time now) {
   process_ = process;
-  if (!page.ok()) return;
-  bool moved = page->phase != last_state_.phase;
-  for (const LanePlace& place : page->lanes) {
+  if (!state.ok()) return;
+  bool moved = state->phase != last_state_.phase;
+  for (const LanePlace& place : state->lanes) {
     const auto before = std::find_if(last_state_.lanes.begin(), last_state_.lanes.end(),
                                      [&](const LanePlace& each) { return each.lane == place.lane; });
     if (before != last_state_.lanes.end() && Key(*before) == Key(place)) continue;
     moved = true;
     since_[place.lane] = now;
   }
-  last_state_ = *page;
+  last_state_ = *state;
   if (moved) last_progress_ = now;
 }
 

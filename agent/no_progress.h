@@ -44,8 +44,8 @@ class NoProgress {
   void Restart(absl::Time now);
   void OnMessage(absl::Time now) { last_progress_ = now; }
   void AddStep(const v1::StepReport& step);
-  // If `page` is an error (no flight recorder), only messages count as progress.
-  void Poll(const absl::StatusOr<FlightState>& page, v1::ProcessState process, absl::Time now);
+  // If `state` is an error (no flight recorder), only messages count as progress.
+  void Poll(const absl::StatusOr<FlightState>& state, v1::ProcessState process, absl::Time now);
 
   absl::Duration blocked_for(absl::Time now) const { return now - last_progress_; }
   absl::Duration limit() const;

@@ -143,7 +143,7 @@ TEST_F(NoProgressTest, SuspensionOfTheAgentRestartsTheClock) {
 TEST_F(NoProgressTest, WithoutFlightRecorderOnlyMessagesCount) {
   for (int i = 0; i < 600; ++i) {
     now_ += absl::Seconds(1);
-    no_progress_.Poll(absl::NotFoundError("it has no page"), v1::PROCESS_STATE_LIVE, now_);
+    no_progress_.Poll(absl::NotFoundError("no flight recorder"), v1::PROCESS_STATE_LIVE, now_);
     EXPECT_FALSE(no_progress_.TakeReport(now_).has_value());
   }
   now_ += absl::Seconds(1);

@@ -90,9 +90,9 @@ TEST_F(PreflightTest, NamesADeviceThatHangs) {
   Begin(1);
   forwarder_.Await("measured 0");
   forwarder_.Await("measured 2");
-  ASSERT_EQ(supervisor_->Hosted().size(), 1u);
+  ASSERT_EQ(supervisor_->HostedAttempts().size(), 1u);
   // A large number would make the coordinator reject the registration.
-  EXPECT_EQ(supervisor_->Hosted()[0].attempt(), 1);
+  EXPECT_EQ(supervisor_->HostedAttempts()[0].attempt(), 1);
   Begin(2);  // Takes over the running preflight.
   Pass(absl::Seconds(62));
   const v1::PreflightResult result = Await(1);

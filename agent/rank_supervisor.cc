@@ -13,7 +13,7 @@
 
 #include "agent/hang_evidence.h"
 #include "agent/launch_refusal.h"
-#include "agent/own_rendezvous.h"
+#include "agent/local_rendezvous.h"
 #include "base/check.h"
 #include "base/exit_code.h"
 #include "base/limits.h"
@@ -54,7 +54,7 @@ struct RankSupervisor::Attempt {
   bool saves = false;                                // The job has checkpoints.
   absl::Time retry_at = absl::InfinitePast();        // After an internal error.
   bool stopping = false;                             // Stop requested by the coordinator or locally.
-  std::optional<OwnRendezvous> store;                // Set if all ranks of the attempt are on this node.
+  std::optional<LocalRendezvous> store;              // Set if all ranks of the attempt are on this node.
   std::optional<int> failed_rank;                    // First rank that failed,
   bool cause_seen = false;                           // or the first that failed without having lost a peer.
   absl::Time terminate_at = absl::InfiniteFuture();  // At most kill_at.
@@ -146,14 +146,14 @@ bool RankSupervisor::Idle() {
   return idle.get_future().get();
 }
 
-std::vector<v1::HostedAttempt> RankSupervisor::Hosted() {
+std::vector<v1::HostedAttempt> RankSupervisor::HostedAttempts() {
   std::promise<std::vector<v1::HostedAttempt>> hosted;
   Post([this, &hosted] { hosted.set_value(ListHosted()); });
   if (!options_.own_thread) RunPosted();
   return hosted.get_future().get();
 }
 
-std::vector<AttemptId> RankSupervisor::Had() {
+std::vector<AttemptId> RankSupervisor::PastAttempts() {
   std::promise<std::vector<AttemptId>> had;
   Post([this, &had] { had.set_value(history_.Last(kMaxHadJobs)); });
   if (!options_.own_thread) RunPosted();

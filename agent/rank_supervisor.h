@@ -40,7 +40,7 @@
 // (no_progress.h) is reported repeatedly until it moves again. The clock restarts after this process was
 // suspended. It also restarts after the coordinator was away, for attempts whose ranks rendezvous through it.
 //
-// Ranks of an attempt that is entirely on this node use a local rendezvous (own_rendezvous.h); for others,
+// Ranks of an attempt that is entirely on this node use a local rendezvous (local_rendezvous.h); for others,
 // requests go to the coordinator and back (StoreSet, StoreGet, StoreValue).
 //
 // REQUIRES: BecomeSubreaper(); one supervisor per process; `events` and `logs` outlive it. Thread-safe.
@@ -94,7 +94,7 @@ class RankEvents {
   virtual void RankTraced(const RankId& id, const v1::StepTraceResult& traced) = 0;   // Succeeded or failed.
   virtual void RankMeasured(const RankId& id, const v1::PreflightDevice& device) = 0;
   virtual void RankBlockedIn(const RankId& id, const std::string& where) = 0;
-  virtual void RankStalled(const RankId& id, const v1::RankNoProgress& still) = 0;
+  virtual void RankStalled(const RankId& id, const v1::RankNoProgress& no_progress) = 0;
   virtual void RankExited(const RankId& id, const v1::RankExit& exit) = 0;
   // The attempt is stopped because it hangs, and the rank to blame is here; rank 0 if no rank is to blame.
   virtual void AttemptHung(const AttemptId& id) = 0;
@@ -144,10 +144,10 @@ class RankSupervisor {
   absl::Duration Turn();
 
   // Live ranks, after all tasks posted before this call. Waits for the loop.
-  std::vector<v1::HostedAttempt> Hosted();
-  // Register.past_attempts, in the same way. Attempts launched after this call and before Hosted() are in
-  // Hosted().
-  std::vector<AttemptId> Had();
+  std::vector<v1::HostedAttempt> HostedAttempts();
+  // Register.past_attempts, in the same way. Attempts launched after this call and before HostedAttempts()
+  // are in HostedAttempts().
+  std::vector<AttemptId> PastAttempts();
 
  private:
   // An iteration takes at most a second. A longer gap than this means that the process was suspended.

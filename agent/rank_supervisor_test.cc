@@ -28,7 +28,7 @@ TEST_F(RankSupervisorTest, KillsARankThatIgnoresSigtermAfterTheGracePeriod) {
   supervisor_->Launch(Launch("stubborn", 1, {0}));
   events_.Await("ready 0");
   supervisor_->Stop(Stop(1, 60000));
-  supervisor_->Hosted();  // Returns after the stop was handled.
+  supervisor_->HostedAttempts();  // Returns after the stop was handled.
   Pass(absl::Seconds(59));
   EXPECT_FALSE(events_.Has("exit 0"));
   Pass(absl::Seconds(2));
@@ -40,17 +40,17 @@ TEST_F(RankSupervisorTest, KillsARankThatIgnoresSigtermAfterTheGracePeriod) {
 
 TEST_F(RankSupervisorTest, HadListsEndedAttempts) {
   Start();
-  EXPECT_TRUE(supervisor_->Had().empty());
+  EXPECT_TRUE(supervisor_->PastAttempts().empty());
   supervisor_->Launch(Launch("stubborn", 1, {0}));
-  const AttemptId first = supervisor_->Had().at(0);
+  const AttemptId first = supervisor_->PastAttempts().at(0);
   EXPECT_EQ(first.attempt, 1);
   events_.Await("ready 0");
   supervisor_->Stop(Stop(1, 1));
-  supervisor_->Hosted();  // Returns after the stop was handled.
+  supervisor_->HostedAttempts();  // Returns after the stop was handled.
   Pass(absl::Seconds(1));
   events_.Await("stopped");
-  EXPECT_TRUE(supervisor_->Hosted().empty());
-  EXPECT_EQ(supervisor_->Had(), std::vector<AttemptId>{first});
+  EXPECT_TRUE(supervisor_->HostedAttempts().empty());
+  EXPECT_EQ(supervisor_->PastAttempts(), std::vector<AttemptId>{first});
 }
 
 // The test sets the GPU memory; readings are visible once they are recent enough.
@@ -64,14 +64,14 @@ TEST_F(RankSupervisorTest, AttemptIsGoneWhenGpuMemoryIsFree) {
   events_.Await("ready 1");
   used = int64_t{8} << 30;
   supervisor_->Stop(Stop(1, 1));
-  supervisor_->Hosted();  // Returns after the stop was handled.
+  supervisor_->HostedAttempts();  // Returns after the stop was handled.
   Pass(absl::Seconds(1));
   events_.AwaitExit(0);
   events_.AwaitExit(1);
-  for (int turn = 0; turn < 3; ++turn) supervisor_->Hosted();
+  for (int turn = 0; turn < 3; ++turn) supervisor_->HostedAttempts();
   EXPECT_FALSE(events_.Has("stopped")) << "their memory is held";
   supervisor_->Launch(Launch("stubborn", 2, {2}));
-  while (events_.Count("exit 0") < 2) supervisor_->Hosted();
+  while (events_.Count("exit 0") < 2) supervisor_->HostedAttempts();
   EXPECT_EQ(events_.AwaitExit(0).error(), "launch rejected: device 2 is not free");
   used = 1 << 20;
   events_.Await("freed 2");
@@ -88,7 +88,7 @@ TEST_F(RankSupervisorTest, ReportsHeldGpuMemoryAfterTheTimeout) {
   events_.Await("ready 0");
   used = int64_t{2} << 30;
   supervisor_->Stop(Stop(1, 1));
-  supervisor_->Hosted();  // Returns after the stop was handled.
+  supervisor_->HostedAttempts();  // Returns after the stop was handled.
   Pass(absl::Seconds(1));
   events_.AwaitExit(0);
   Pass(FreedMemory::kLongest + absl::Seconds(1));
@@ -101,9 +101,9 @@ TEST_F(RankSupervisorTest, SuspensionOfTheAgentExtendsTheGracePeriod) {
   supervisor_->Launch(Launch("stubborn", 1, {0}));
   events_.Await("ready 0");
   supervisor_->Stop(Stop(1, 60000));
-  supervisor_->Hosted();
+  supervisor_->HostedAttempts();
   clock_.Advance(absl::Hours(1));  // Within one iteration of the loop.
-  for (int turn = 0; turn < 3; ++turn) supervisor_->Hosted();
+  for (int turn = 0; turn < 3; ++turn) supervisor_->HostedAttempts();
   EXPECT_FALSE(events_.Has("exit 0"));
   Pass(absl::Seconds(61));
   EXPECT_EQ(events_.AwaitExit(0).signal(), SIGKILL);
@@ -114,9 +114,9 @@ TEST_F(RankSupervisorTest, WallClockChangesDoNotAffectDeadlines) {
   supervisor_->Launch(Launch("stubborn", 1, {0}));
   events_.Await("ready 0");
   supervisor_->Stop(Stop(1, 60000));
-  supervisor_->Hosted();
+  supervisor_->HostedAttempts();
   clock_.StepWall(absl::Hours(1));
-  for (int turn = 0; turn < 3; ++turn) supervisor_->Hosted();
+  for (int turn = 0; turn < 3; ++turn) supervisor_->HostedAttempts();
   EXPECT_FALSE(events_.Has("exit 0"));
 }
 
@@ -207,7 +207,7 @@ TEST_F(RankSupervisorTest, RankThatIgnoresLeaveOrderGetsSigtermInTime) {
   supervisor_->Launch(SavingLaunch("stay", {0}));
   events_.Await("ready 0");
   supervisor_->Stop(SavingStop(60500));
-  supervisor_->Hosted();
+  supervisor_->HostedAttempts();
   Pass(absl::Seconds(59));
   EXPECT_FALSE(events_.Has("exit 0"));
   Pass(absl::Seconds(1));
@@ -219,7 +219,7 @@ TEST_F(RankSupervisorTest, RankThatBlocksOnLeaveOrderIsKilled) {
   supervisor_->Launch(SavingLaunch("stubborn", {0}));
   events_.Await("ready 0");
   supervisor_->Stop(SavingStop(60500));
-  supervisor_->Hosted();
+  supervisor_->HostedAttempts();
   Pass(absl::Seconds(60));
   EXPECT_FALSE(events_.Has("exit 0"));
   Pass(absl::Seconds(1));
@@ -241,7 +241,7 @@ TEST_F(RankSupervisorTest, PeersGetSigtermSoonAfterTheFirstRankLeft) {
   for (const int rank : {0, 1}) events_.Await(absl::StrCat("ready ", rank));
   supervisor_->Stop(SavingStop(60000));
   EXPECT_EQ(events_.AwaitExit(0).exit_code(), 143);
-  supervisor_->Hosted();  // kPeerExitTime has started.
+  supervisor_->HostedAttempts();  // kPeerExitTime has started.
   Pass(absl::Seconds(1));
   EXPECT_FALSE(events_.Has("exit 1"));
   Pass(absl::Seconds(1));
@@ -274,7 +274,7 @@ TEST_F(RankSupervisorTest, ExitsOnAgentShutdownAreDrained) {
   events_.Await("ready 1");
   supervisor_->StopAll(absl::Seconds(10));
   EXPECT_TRUE(events_.AwaitExit(0).drained());
-  supervisor_->Hosted();
+  supervisor_->HostedAttempts();
   Pass(absl::Seconds(11));
   const v1::RankExit killed = events_.AwaitExit(1);
   EXPECT_EQ(killed.signal(), SIGKILL) << "it did not follow";
@@ -305,7 +305,7 @@ TEST_F(RankSupervisorTest, SecondStopShortensTheTimeToSave) {
   supervisor_->Launch(SavingLaunch("stay", {0}));
   events_.Await("ready 0");
   supervisor_->Stop(SavingStop(60000));
-  supervisor_->Hosted();
+  supervisor_->HostedAttempts();
   EXPECT_FALSE(events_.Has("exit 0"));
   supervisor_->Stop(SavingStop(500));
   EXPECT_EQ(events_.AwaitExit(0).signal(), SIGTERM);
@@ -338,7 +338,7 @@ TEST_F(RankSupervisorTest, LocateReportsAStoppedRank) {
   supervisor_->Locate(Locate(1));
   events_.Await(absl::StrCat("stood 0: ", kInReduce));
   events_.Await(absl::StrCat("stood 1: stopped by a signal; ", kInReduce));
-  supervisor_->Hosted();
+  supervisor_->HostedAttempts();
   EXPECT_EQ(logs_.Tail({{"job", 1}, 0}, 9),
             (std::vector<std::string>{
                 "blocked", absl::StrCat("[fsdpd-agent: no step for 11 s; blocked in ", kInReduce, "]")}));
@@ -409,7 +409,7 @@ TEST_F(RankSupervisorTest, CancelledExitHasThePosition) {
 TEST_F(RankSupervisorTest, StopsAFailedAttemptAfterALongDisconnect) {
   Start();
   supervisor_->SetConnected(false);
-  supervisor_->Hosted();
+  supervisor_->HostedAttempts();
   supervisor_->Launch(Launch("first-dies", 1, {0, 1}));
   events_.AwaitExit(0);
   Pass(absl::Seconds(29));
@@ -425,7 +425,7 @@ TEST_F(RankSupervisorTest, KeepsAHealthyAttemptDuringADisconnect) {
   supervisor_->Launch(Launch("stay", 1, {0, 1}));
   events_.Await("ready 0");
   clock_.Advance(absl::Hours(24));
-  for (int turn = 0; turn < 3; ++turn) EXPECT_EQ(supervisor_->Hosted().size(), 1u);
+  for (int turn = 0; turn < 3; ++turn) EXPECT_EQ(supervisor_->HostedAttempts().size(), 1u);
   EXPECT_FALSE(events_.Has("exit 0"));
 }
 
@@ -553,12 +553,12 @@ TEST_F(RankSupervisorTest, ExceptionInARankIsCountedAndItsExitIsReported) {
   for (const int rank : {0, 1}) events_.Await(absl::StrCat("ready ", rank));
   ASSERT_EQ(kill(FactsOf(0).pid, SIGKILL), 0);
   while (errors == 0) std::this_thread::yield();
-  supervisor_->Hosted();
+  supervisor_->HostedAttempts();
   EXPECT_FALSE(events_.Has("exit 0"));
   Pass(absl::Seconds(1));
   EXPECT_EQ(events_.AwaitExit(0).signal(), SIGKILL);
   EXPECT_EQ(errors, 1);
-  EXPECT_EQ(supervisor_->Hosted().size(), 1U) << "the neighbor still runs";
+  EXPECT_EQ(supervisor_->HostedAttempts().size(), 1U) << "the neighbor still runs";
   supervisor_.reset();  // Before its logs.
 }
 

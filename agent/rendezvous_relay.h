@@ -3,7 +3,7 @@
 // reconnect) finds either its rank or no entry.
 //
 // It also limits how much a rank may leave with the agent, which retains it until the attempt has ended: a
-// new stream must carry it again (outbox.h), or the agent answers from it (own_rendezvous.h).
+// new stream must carry it again (outbox.h), or the agent answers from it (local_rendezvous.h).
 //
 // Not thread-safe. Errors are violations by a rank: INVALID_ARGUMENT for an empty key, or a key or value over
 // its size limit; RESOURCE_EXHAUSTED beyond the limits per rank.

@@ -417,7 +417,7 @@ void Reconciler::KeepWarnings(const v1::StepReport& step, LiveJob* live) {
 // Does not wait for the tick's verdict: a save proves that all ranks run, and the job's history must show
 // them in this order.
 void Reconciler::ApplyReady(const AttemptFacts& facts, const LiveJob& live) {
-  absl::StatusOr<v1::Job> next = After(live, JobEvent::kReady, AllRun(facts));
+  absl::StatusOr<v1::Job> next = After(live, JobEvent::kReady, RunningReason(facts));
   if (next.ok()) StoreReported({*std::move(next)});
 }
 

@@ -115,12 +115,12 @@ bool AttemptFacts::TakeStopped(const std::string& node, const v1::FreedMemory& m
   return true;
 }
 
-bool AttemptFacts::TakeNoProgress(const std::string& node, int rank, const v1::RankNoProgress& still,
+bool AttemptFacts::TakeNoProgress(const std::string& node, int rank, const v1::RankNoProgress& no_progress,
                                   absl::Time now) {
   RankFacts* facts = RankOn(node, rank);
   if (facts == nullptr) return false;
-  facts->still.reset();
-  if (still.no_progress_ms() > 0) facts->still = still;
+  facts->stall.reset();
+  if (no_progress.no_progress_ms() > 0) facts->stall = no_progress;
   facts->no_progress_at = now;
   return true;
 }
@@ -174,7 +174,7 @@ void AttemptFacts::RestartWaits(absl::Time now) {
   }
   launches.RestartWaits(now);
   // Progress during the pause may not have been read yet.
-  for (RankFacts& rank : ranks_) rank.still.reset();
+  for (RankFacts& rank : ranks_) rank.stall.reset();
   pace.WaitFrom(now);
 }
 

@@ -29,7 +29,7 @@ struct RankFacts {
   absl::Time ended;
   int order = 0;  // Position of its exit in order of arrival.
   // The agent's newest report that the rank makes no progress, while that lasts, and its arrival time.
-  std::optional<v1::RankNoProgress> still;
+  std::optional<v1::RankNoProgress> stall;
   absl::Time no_progress_at = absl::InfinitePast();
 };
 
@@ -89,7 +89,8 @@ class AttemptFacts {
   bool TakeExit(const std::string& node, int rank, const v1::RankExit& exit, absl::Time now,
                 absl::Duration age);
   bool TakeStopped(const std::string& node, const v1::FreedMemory& memory = {});
-  bool TakeNoProgress(const std::string& node, int rank, const v1::RankNoProgress& still, absl::Time now);
+  bool TakeNoProgress(const std::string& node, int rank, const v1::RankNoProgress& no_progress,
+                      absl::Time now);
   // Whether the launch of the agent's part was not delivered: the coordinator died before it had sent what
   // was stored, or the stream broke. Only the agent process that the launch was sent to can prove this; the
   // ranks of another process are unknown, whatever happened to its disk. True: the part must be launched, as

@@ -22,16 +22,16 @@ Place PlaceOf(const v1::LanePosition& lane) { return {lane.step(), lane.evaluati
 
 // The position of the lane with this name; the lowest if it has not started, or has ended.
 Place Reached(const StalledRank& rank, const std::string& lane) {
-  for (const v1::LanePosition& each : rank.still.lanes()) {
+  for (const v1::LanePosition& each : rank.no_progress.lanes()) {
     if (each.lane() == lane) return PlaceOf(each);
   }
   return {-1, false, -1};
 }
 
-bool IsStopped(const StalledRank& rank) { return rank.still.process() == v1::PROCESS_STATE_STOPPED; }
+bool IsStopped(const StalledRank& rank) { return rank.no_progress.process() == v1::PROCESS_STATE_STOPPED; }
 bool IsAbsent(const StalledRank& rank) {
-  return rank.ended || IsStopped(rank) || rank.still.process() == v1::PROCESS_STATE_BLOCKED ||
-         rank.still.process() == v1::PROCESS_STATE_GONE;
+  return rank.ended || IsStopped(rank) || rank.no_progress.process() == v1::PROCESS_STATE_BLOCKED ||
+         rank.no_progress.process() == v1::PROCESS_STATE_GONE;
 }
 
 // Stages send and receive with their own peers: other ranks of the same stage communicate with other ranks.
@@ -39,9 +39,9 @@ bool Crosses(const v1::LanePosition& lane) { return lane.lane() == "send" || lan
 
 // The communication that the rank is inside of while it trains and computes nothing; null otherwise.
 const v1::LanePosition* IdleIn(const StalledRank& rank) {
-  if (rank.ended || rank.still.phase() != v1::RANK_PHASE_TRAINING) return nullptr;
+  if (rank.ended || rank.no_progress.phase() != v1::RANK_PHASE_TRAINING) return nullptr;
   const v1::LanePosition* exchange = nullptr;
-  for (const v1::LanePosition& lane : rank.still.lanes()) {
+  for (const v1::LanePosition& lane : rank.no_progress.lanes()) {
     if (!lane.running()) continue;
     if (!lane.exchanges()) return nullptr;
     if (exchange == nullptr) exchange = &lane;
@@ -54,7 +54,7 @@ const v1::LanePosition* WaitOf(const StalledRank& rank, const StalledRank& other
   if (rank.ended || other.rank == rank.rank) return nullptr;
   // Stages run different programs, so positions are not comparable; only idle stages wait.
   if (rank.stage != other.stage) return IdleIn(other) == nullptr ? IdleIn(rank) : nullptr;
-  for (const v1::LanePosition& lane : rank.still.lanes()) {
+  for (const v1::LanePosition& lane : rank.no_progress.lanes()) {
     if (lane.exchanges() && lane.running() && !Crosses(lane) && Reached(other, lane.lane()) < PlaceOf(lane))
       return &lane;
   }
@@ -71,7 +71,7 @@ Lowest LowestOf(const std::vector<StalledRank>& ranks) {
   Lowest lowest;
   for (const StalledRank& rank : ranks) {
     lowest.busy[rank.stage] |= IdleIn(rank) == nullptr;
-    for (const v1::LanePosition& lane : rank.still.lanes())
+    for (const v1::LanePosition& lane : rank.no_progress.lanes())
       lowest.places.emplace(std::pair(rank.stage, lane.lane()), PlaceOf(lane));
   }
   // A minimum over all ranks of the stage and not only over those that report the lane: a missing lane has
@@ -90,10 +90,11 @@ bool Waits(const StalledRank& rank, const Lowest& lowest) {
     return stage.first != rank.stage && stage.second;
   });
   if (others_busy && IdleIn(rank) != nullptr) return true;
-  return std::any_of(rank.still.lanes().begin(), rank.still.lanes().end(), [&](const v1::LanePosition& lane) {
-    return lane.exchanges() && lane.running() && !Crosses(lane) &&
-           lowest.places.at({rank.stage, lane.lane()}) < PlaceOf(lane);
-  });
+  return std::any_of(rank.no_progress.lanes().begin(), rank.no_progress.lanes().end(),
+                     [&](const v1::LanePosition& lane) {
+                       return lane.exchanges() && lane.running() && !Crosses(lane) &&
+                              lowest.places.at({rank.stage, lane.lane()}) < PlaceOf(lane);
+                     });
 }
 
 struct Waiting {
@@ -168,14 +169,14 @@ const char* DescribePhase(v1::RankPhase phase) {
 }
 
 std::string WhereOf(const StalledRank& rank) {
-  std::string words = DescribePhase(rank.still.phase());
-  if (rank.still.position().empty()) return words;
-  return absl::StrCat(words, words.empty() ? "" : ", ", "in ", rank.still.position());
+  std::string text = DescribePhase(rank.no_progress.phase());
+  if (rank.no_progress.position().empty()) return text;
+  return absl::StrCat(text, text.empty() ? "" : ", ", "in ", rank.no_progress.position());
 }
 
 const char* DescribeProcess(const StalledRank& rank) {
   if (rank.ended) return "it has ended";
-  switch (rank.still.process()) {
+  switch (rank.no_progress.process()) {
     case v1::PROCESS_STATE_STOPPED:
       return "stopped by a signal";
     case v1::PROCESS_STATE_BLOCKED:
@@ -202,8 +203,8 @@ std::string DescribeNoCause(const std::vector<StalledRank>& ranks) {
       std::any_of(ranks.begin(), ranks.end(), [&](const StalledRank& rank) { return Waits(rank, lowest); });
   if (any_waits) return absl::StrCat("all ranks wait for each other, rank ", first.rank, " ", WhereOf(first));
   const bool same = std::all_of(ranks.begin(), ranks.end(), [&](const StalledRank& rank) {
-    return rank.ended ||
-           (rank.still.position() == first.still.position() && rank.still.phase() == first.still.phase());
+    return rank.ended || (rank.no_progress.position() == first.no_progress.position() &&
+                          rank.no_progress.phase() == first.no_progress.phase());
   });
   if (same) return absl::StrCat("all ranks are blocked at the same place, ", WhereOf(first));
   return absl::StrCat("no rank waits for another, rank ", first.rank, " is blocked ", WhereOf(first));
@@ -217,7 +218,8 @@ HangCause FindHang(const std::vector<StalledRank>& ranks) {
   v1::Job places;
   for (const StalledRank& rank : ranks) {
     if (rank.ended) continue;
-    still_ms = still_ms == 0 ? rank.still.no_progress_ms() : std::min(still_ms, rank.still.no_progress_ms());
+    still_ms = still_ms == 0 ? rank.no_progress.no_progress_ms()
+                             : std::min(still_ms, rank.no_progress.no_progress_ms());
     const std::string process = DescribeProcess(rank);
     TakePosition(rank.rank, absl::StrCat(process, process.empty() ? "" : "; ", WhereOf(rank)), &places);
   }
@@ -227,8 +229,8 @@ HangCause FindHang(const std::vector<StalledRank>& ranks) {
   if (found == nullptr) {
     cause.hang.set_kind(v1::Job::Hang::KIND_NO_RANK);
     cause.hang.set_no_progress_ms(still_ms);
-    cause.words = absl::StrCat("no progress for ", HumanSeconds(1e-3 * static_cast<double>(still_ms)), "; ",
-                               DescribeNoCause(ranks));
+    cause.text = absl::StrCat("no progress for ", HumanSeconds(1e-3 * static_cast<double>(still_ms)), "; ",
+                              DescribeNoCause(ranks));
     return cause;
   }
   cause.rank = found->rank;
@@ -236,16 +238,16 @@ HangCause FindHang(const std::vector<StalledRank>& ranks) {
   // A rank that a user stopped, or holds in a debugger, does not blame its node; nor does a disk that several
   // ranks wait for, because they may share it.
   const auto blocked = [](const StalledRank& rank) {
-    return !rank.ended && rank.still.process() == v1::PROCESS_STATE_BLOCKED;
+    return !rank.ended && rank.no_progress.process() == v1::PROCESS_STATE_BLOCKED;
   };
   cause.hang.set_caused_by_node(blocked(*found) && std::count_if(ranks.begin(), ranks.end(), blocked) == 1);
-  if (!found->ended) still_ms = found->still.no_progress_ms();
+  if (!found->ended) still_ms = found->no_progress.no_progress_ms();
   cause.hang.set_no_progress_ms(still_ms);
-  cause.hang.set_evidence(found->still.evidence());
+  cause.hang.set_evidence(found->no_progress.evidence());
   const std::string process = DescribeProcess(*found), where = found->ended ? "" : WhereOf(*found);
-  cause.words = absl::StrCat("no progress for ", HumanSeconds(1e-3 * static_cast<double>(still_ms)),
-                             process.empty() ? "" : ", ", process, where.empty() ? "" : ", ", where,
-                             DescribeWaits(FindWaitersFor(*found, ranks)));
+  cause.text = absl::StrCat("no progress for ", HumanSeconds(1e-3 * static_cast<double>(still_ms)),
+                            process.empty() ? "" : ", ", process, where.empty() ? "" : ", ", where,
+                            DescribeWaits(FindWaitersFor(*found, ranks)));
   return cause;
 }
 

@@ -28,14 +28,14 @@ namespace fsdpd {
 
 struct StalledRank {
   int rank = 0;
-  bool ended = false;        // It exited with success, and `still` is empty.
-  v1::RankNoProgress still;  // Has no_progress_ms above 0.
+  bool ended = false;              // It exited with success, and `no_progress` is empty.
+  v1::RankNoProgress no_progress;  // Has no_progress_ms above 0.
   int stage = 0;
 };
 
 struct HangCause {
   int rank = -1;
-  std::string words;  // What it does, and which ranks wait for it in which instruction.
+  std::string text;  // What it does, and which ranks wait for it in which instruction.
   v1::Job::Hang hang;
 };
 

@@ -16,16 +16,16 @@ class HangTest : public testing::Test {
     for (int rank = 0; rank < ranks; ++rank) {
       StalledRank each;
       each.rank = rank;
-      each.still.set_no_progress_ms(31000 + rank);
-      each.still.set_phase(v1::RANK_PHASE_TRAINING);
-      each.still.set_process(v1::PROCESS_STATE_LIVE);
-      each.still.set_evidence("/var/lib/fsdpd/rank-" + std::to_string(rank) + ".hang.txt");
+      each.no_progress.set_no_progress_ms(31000 + rank);
+      each.no_progress.set_phase(v1::RANK_PHASE_TRAINING);
+      each.no_progress.set_process(v1::PROCESS_STATE_LIVE);
+      each.no_progress.set_evidence("/var/lib/fsdpd/rank-" + std::to_string(rank) + ".hang.txt");
       ranks_.push_back(each);
     }
   }
   void Put(int rank, const std::string& lane, int64_t step, int64_t instruction, bool inside,
            bool evaluation = false) {
-    v1::LanePosition* stand = ranks_[rank].still.add_lanes();
+    v1::LanePosition* stand = ranks_[rank].no_progress.add_lanes();
     stand->set_lane(lane);
     stand->set_exchanges(lane != "compute");
     stand->set_step(step);
@@ -33,7 +33,7 @@ class HangTest : public testing::Test {
     stand->set_instruction(instruction);
     stand->set_running(inside);
     stand->set_name(lane + " #" + std::to_string(instruction));
-    std::string* where = ranks_[rank].still.mutable_position();
+    std::string* where = ranks_[rank].no_progress.mutable_position();
     *where += (where->empty() ? "step " + std::to_string(step) + ": " : ", ") + lane +
               (inside ? " in #" : " after #") + std::to_string(instruction);
   }
@@ -58,7 +58,7 @@ TEST_F(HangTest, RankInComputationBlocksCollective) {
   EXPECT_EQ(cause.hang.kind(), v1::Job::Hang::KIND_BEHIND);
   EXPECT_EQ(cause.hang.evidence(), "/var/lib/fsdpd/rank-2.hang.txt");
   EXPECT_EQ(cause.hang.no_progress_ms(), 31002);
-  EXPECT_EQ(cause.words,
+  EXPECT_EQ(cause.text,
             "no progress for 31 s, in step 22: compute in #9, gather after #8; 3 ranks wait for "
             "it, rank 0 in gather #10 of step 22");
   ASSERT_EQ(cause.hang.positions_size(), 2);
@@ -68,18 +68,18 @@ TEST_F(HangTest, RankInComputationBlocksCollective) {
 TEST_F(HangTest, RankStoppedInComputationIsAbsent) {
   OthersGather(1);
   Put(1, "compute", 22, 9, /*inside=*/true);
-  ranks_[1].still.set_process(v1::PROCESS_STATE_STOPPED);
+  ranks_[1].no_progress.set_process(v1::PROCESS_STATE_STOPPED);
   const HangCause cause = FindHang(ranks_);
   EXPECT_EQ(cause.rank, 1);
   EXPECT_EQ(cause.hang.kind(), v1::Job::Hang::KIND_UNRESPONSIVE);
   EXPECT_FALSE(cause.hang.caused_by_node()) << "a user stopped it";
-  EXPECT_THAT(cause.words,
+  EXPECT_THAT(cause.text,
               AllOf(HasSubstr("stopped by a signal, in step 22"), HasSubstr("3 ranks wait for it")));
 }
 
 TEST_F(HangTest, RankStoppedInsideCollectiveIsTheCause) {
   OthersGather(-1);
-  ranks_[3].still.set_process(v1::PROCESS_STATE_STOPPED);
+  ranks_[3].no_progress.set_process(v1::PROCESS_STATE_STOPPED);
   EXPECT_EQ(FindHang(ranks_).rank, 3);
   EXPECT_EQ(FindHang(ranks_).hang.kind(), v1::Job::Hang::KIND_UNRESPONSIVE);
 }
@@ -88,29 +88,29 @@ TEST_F(HangTest, RankThatWaitsForDataIsBehind) {
   OthersGather(0);
   Put(0, "compute", 21, 14, /*inside=*/false);
   Put(0, "gather", 21, 13, /*inside=*/false);
-  ranks_[0].still.set_phase(v1::RANK_PHASE_READING);
+  ranks_[0].no_progress.set_phase(v1::RANK_PHASE_READING);
   const HangCause cause = FindHang(ranks_);
   EXPECT_EQ(cause.rank, 0);
   EXPECT_EQ(cause.hang.kind(), v1::Job::Hang::KIND_BEHIND);
-  EXPECT_THAT(cause.words, HasSubstr("while it reads its data, in step 21"));
+  EXPECT_THAT(cause.text, HasSubstr("while it reads its data, in step 21"));
 }
 
 TEST_F(HangTest, RankBlockedOnDiskIsBehindAndNamed) {
   OthersGather(0);
   Put(0, "gather", 21, 13, /*inside=*/false);
-  ranks_[0].still.set_process(v1::PROCESS_STATE_BLOCKED);
+  ranks_[0].no_progress.set_process(v1::PROCESS_STATE_BLOCKED);
   EXPECT_EQ(FindHang(ranks_).rank, 0);
   EXPECT_EQ(FindHang(ranks_).hang.kind(), v1::Job::Hang::KIND_UNRESPONSIVE);
   EXPECT_TRUE(FindHang(ranks_).hang.caused_by_node());
-  EXPECT_THAT(FindHang(ranks_).words, HasSubstr("blocked in the kernel"));
-  ranks_[1].still.set_process(v1::PROCESS_STATE_BLOCKED);
+  EXPECT_THAT(FindHang(ranks_).text, HasSubstr("blocked in the kernel"));
+  ranks_[1].no_progress.set_process(v1::PROCESS_STATE_BLOCKED);
   EXPECT_FALSE(FindHang(ranks_).hang.caused_by_node()) << "a disk that they may share";
 }
 
 TEST_F(HangTest, SleepInTheKernelDoesNotMakeAWaitACause) {
   OthersGather(2);
   Put(2, "compute", 22, 9, /*inside=*/true);
-  ranks_[0].still.set_process(v1::PROCESS_STATE_BLOCKED);
+  ranks_[0].no_progress.set_process(v1::PROCESS_STATE_BLOCKED);
   EXPECT_EQ(FindHang(ranks_).rank, 2);
 }
 
@@ -119,7 +119,7 @@ TEST_F(HangTest, NoCauseIfAllAreInTheSameCollective) {
   const HangCause cause = FindHang(ranks_);
   EXPECT_EQ(cause.rank, -1);
   EXPECT_EQ(cause.hang.kind(), v1::Job::Hang::KIND_NO_RANK);
-  EXPECT_EQ(cause.words,
+  EXPECT_EQ(cause.text,
             "no progress for 31 s; all ranks are blocked at the same place, in step 22: compute after "
             "#9, gather in #10");
   EXPECT_EQ(cause.hang.positions_size(), 1);
@@ -127,12 +127,12 @@ TEST_F(HangTest, NoCauseIfAllAreInTheSameCollective) {
 
 TEST_F(HangTest, NoCauseIfAllWaitForFileSystemOrStore) {
   for (StalledRank& rank : ranks_) {
-    rank.still.set_phase(v1::RANK_PHASE_LOADING);
-    rank.still.set_process(v1::PROCESS_STATE_BLOCKED);
+    rank.no_progress.set_phase(v1::RANK_PHASE_LOADING);
+    rank.no_progress.set_process(v1::PROCESS_STATE_BLOCKED);
   }
   const HangCause cause = FindHang(ranks_);
   EXPECT_EQ(cause.rank, -1);
-  EXPECT_THAT(cause.words,
+  EXPECT_THAT(cause.text,
               HasSubstr("at the same place, while it connects to other ranks and loads its state"));
   EXPECT_THAT(cause.hang.positions(0).position(), HasSubstr("in the kernel"));
 }
@@ -145,7 +145,7 @@ TEST_F(HangTest, NoCauseIfCollectivesStartedInDifferentOrders) {
   }
   const HangCause cause = FindHang(ranks_);
   EXPECT_EQ(cause.rank, -1);
-  EXPECT_THAT(cause.words, HasSubstr("all ranks wait for each other"));
+  EXPECT_THAT(cause.text, HasSubstr("all ranks wait for each other"));
 }
 
 // Two nodes shard, and equal ranks of both reduce over the outer axis: rank 0's peers wait for it, and the
@@ -161,12 +161,12 @@ TEST_F(HangTest, FirstRankOfAChainOfWaitsIsTheCause) {
     Put(rank, "outer", 22, 15, /*inside=*/true);
   }
   EXPECT_EQ(FindHang(ranks_).rank, 0);
-  EXPECT_THAT(FindHang(ranks_).words, HasSubstr("3 ranks wait for it"));
+  EXPECT_THAT(FindHang(ranks_).text, HasSubstr("3 ranks wait for it"));
 }
 
 TEST_F(HangTest, RankThatNeverStartedIsWaitedFor) {
   OthersGather(3);
-  ranks_[3].still.set_phase(v1::RANK_PHASE_TRAINING);
+  ranks_[3].no_progress.set_phase(v1::RANK_PHASE_TRAINING);
   EXPECT_EQ(FindHang(ranks_).rank, 3);
 }
 
@@ -180,18 +180,18 @@ TEST_F(HangTest, StepAheadIsNotBehindAndEvaluationFollowsItsStep) {
 TEST_F(HangTest, EndedRankThatOthersWaitForIsTheCause) {
   OthersGather(1);
   ranks_[1].ended = true;
-  ranks_[1].still.Clear();
+  ranks_[1].no_progress.Clear();
   const HangCause cause = FindHang(ranks_);
   EXPECT_EQ(cause.rank, 1);
   EXPECT_EQ(cause.hang.kind(), v1::Job::Hang::KIND_UNRESPONSIVE);
   EXPECT_EQ(cause.hang.no_progress_ms(), 31000);
-  EXPECT_THAT(cause.words, HasSubstr("it has ended; 3 ranks wait for it"));
+  EXPECT_THAT(cause.text, HasSubstr("it has ended; 3 ranks wait for it"));
 }
 
 TEST_F(HangTest, LastRemainingRankIsItsOwnCause) {
   for (size_t rank = 1; rank < ranks_.size(); ++rank) {
     ranks_[rank].ended = true;
-    ranks_[rank].still.Clear();
+    ranks_[rank].no_progress.Clear();
   }
   EXPECT_EQ(FindHang(ranks_).rank, 0) << "it exports the model";
 }
@@ -199,7 +199,7 @@ TEST_F(HangTest, LastRemainingRankIsItsOwnCause) {
 TEST_F(HangTest, ContextParallelRanksWaitWhereTheyCompute) {
   for (const int rank : {0, 1, 2, 3}) Put(rank, "compute", 22, rank == 1 ? 5 : 9, /*inside=*/true);
   for (StalledRank& rank : ranks_) {
-    for (v1::LanePosition& lane : *rank.still.mutable_lanes()) lane.set_exchanges(true);
+    for (v1::LanePosition& lane : *rank.no_progress.mutable_lanes()) lane.set_exchanges(true);
   }
   EXPECT_EQ(FindHang(ranks_).rank, 1);
 }
@@ -209,7 +209,7 @@ TEST_F(HangTest, OnlyRankOfAJobIsTheCause) {
   Put(0, "compute", 5, 3, /*inside=*/true);
   const HangCause cause = FindHang(ranks_);
   EXPECT_EQ(cause.rank, 0);
-  EXPECT_EQ(cause.words, "no progress for 31 s, in step 5: compute in #3");
+  EXPECT_EQ(cause.text, "no progress for 31 s, in step 5: compute in #3");
 }
 
 // Two stages of two ranks. Instructions of the second have lower numbers: its program differs.
@@ -234,7 +234,7 @@ TEST_F(StagesHangTest, StageThatWaitsForItsNeighborIsNotBlamed) {
   const HangCause cause = FindHang(ranks_);
   EXPECT_EQ(cause.rank, 0);
   EXPECT_EQ(cause.hang.kind(), v1::Job::Hang::KIND_BEHIND);
-  EXPECT_THAT(cause.words, HasSubstr("3 ranks wait for it, rank 1 in gather #41"));
+  EXPECT_THAT(cause.text, HasSubstr("3 ranks wait for it, rank 1 in gather #41"));
 }
 
 TEST_F(StagesHangTest, StageThatCannotSendIsNotBlamed) {
@@ -242,13 +242,13 @@ TEST_F(StagesHangTest, StageThatCannotSendIsNotBlamed) {
     Put(rank, "compute", 22, 40, /*inside=*/false);
     Put(rank, "send", 22, 39, /*inside=*/true);
   }
-  ranks_[2].still.set_phase(v1::RANK_PHASE_READING);
+  ranks_[2].no_progress.set_phase(v1::RANK_PHASE_READING);
   Put(2, "receive", 22, 10, /*inside=*/true);
   Put(3, "compute", 22, 9, /*inside=*/false);
   Put(3, "receive", 22, 10, /*inside=*/true);
   const HangCause cause = FindHang(ranks_);
   EXPECT_EQ(cause.rank, 2);
-  EXPECT_THAT(cause.words, HasSubstr("2 ranks wait for it, rank 0 in send #39 of step 22"));
+  EXPECT_THAT(cause.text, HasSubstr("2 ranks wait for it, rank 0 in send #39 of step 22"));
 }
 
 TEST_F(StagesHangTest, NoCauseIfAllStagesWait) {
@@ -269,7 +269,7 @@ TEST_F(LargeHangTest, FindsOneRankOfThousands) {
   Put(4000, "compute", 22, 9, /*inside=*/true);
   const HangCause cause = FindHang(ranks_);
   EXPECT_EQ(cause.rank, 4000);
-  EXPECT_THAT(cause.words, HasSubstr("4095 ranks wait for it"));
+  EXPECT_THAT(cause.text, HasSubstr("4095 ranks wait for it"));
   EXPECT_EQ(cause.hang.positions_size(), 2);
 }
 

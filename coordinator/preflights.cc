@@ -83,7 +83,7 @@ bool Passes(const std::optional<v1::NodePreflight>& preflight, const v1::Registe
   // The date may have been set back since.
   const absl::Duration age =
       preflight.has_value() ? now - absl::FromUnixNanos(preflight->unix_nanos()) : absl::InfiniteDuration();
-  return Passed(preflight, info) && absl::AbsDuration(age) < kPreflightCounts;
+  return Passed(preflight, info) && absl::AbsDuration(age) < kPreflightMaxAge;
 }
 
 }  // namespace fsdpd

@@ -18,7 +18,7 @@
 namespace fsdpd {
 
 // How long a result is valid.
-constexpr absl::Duration kPreflightCounts = absl::Hours(24);
+constexpr absl::Duration kPreflightMaxAge = absl::Hours(24);
 
 class Preflights {
  public:

@@ -36,7 +36,7 @@ constexpr size_t kMaxQueued = 1 << 16;
 // A stop is resent until its node answers.
 constexpr absl::Duration kStopRepeat = absl::Seconds(5);
 // How long an ended job's slots wait for an agent that never confirms the stop.
-constexpr absl::Duration kDrainLimit = absl::Seconds(30);
+constexpr absl::Duration kUnconfirmedStopLimit = absl::Seconds(30);
 // Longest pause after a tick.
 constexpr std::chrono::milliseconds kLongestRest(50);
 constexpr absl::Duration kSaveRestEvery = absl::Seconds(1);
@@ -423,7 +423,8 @@ void Reconciler::AdvanceStops() {
   for (auto it = attempts_.begin(); it != attempts_.end();) {
     AttemptFacts& facts = it->second;
     const bool current = IsCurrent(it->first);
-    const bool overdue = now - facts.stop_since > kDrainLimit && !facts.ranks().empty() && facts.AllExited();
+    const bool overdue =
+        now - facts.stop_since > kUnconfirmedStopLimit && !facts.ranks().empty() && facts.AllExited();
     if (!current && (IsGone(facts, presence) || overdue)) {
       if (!IsGone(facts, presence))
         LogWarning("end of attempt was not confirmed job=%s attempt=%d", it->first.job, it->first.attempt);

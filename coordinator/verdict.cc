@@ -257,14 +257,14 @@ std::optional<v1::Job::Failure> FailureIn(const AttemptFacts& facts, const Prese
   return NodeFailure(facts, presence, now, options);
 }
 
-bool IsStill(const RankFacts& rank, absl::Time now) {
-  return !rank.exit.has_value() && rank.still.has_value() && now - rank.no_progress_at < kNoProgressLimit;
+bool IsStalled(const RankFacts& rank, absl::Time now) {
+  return !rank.exit.has_value() && rank.stall.has_value() && now - rank.no_progress_at < kNoProgressLimit;
 }
 
 // Long enough that the other ranks would have been reported too.
 bool IsStoppedForLong(const RankFacts& rank, absl::Time now) {
-  return IsStill(rank, now) && rank.still->process() == v1::PROCESS_STATE_STOPPED &&
-         rank.still->no_progress_ms() >= rank.still->limit_ms() + absl::ToInt64Milliseconds(kOthersStop);
+  return IsStalled(rank, now) && rank.stall->process() == v1::PROCESS_STATE_STOPPED &&
+         rank.stall->no_progress_ms() >= rank.stall->limit_ms() + absl::ToInt64Milliseconds(kOthersStop);
 }
 
 // All agents report that no rank progresses, and all nodes are connected. A single stopped rank suffices
@@ -273,7 +273,7 @@ std::optional<v1::Job::Failure> HangIn(const AttemptFacts& facts, int64_t stages
                                        absl::Time now) {
   bool all = true, any = false, stopped = false;
   for (const RankFacts& rank : facts.ranks()) {
-    const bool still = IsStill(rank, now);
+    const bool still = IsStalled(rank, now);
     any |= still;
     all &= still || rank.exit.has_value();
     stopped |= IsStoppedForLong(rank, now);
@@ -286,13 +286,13 @@ std::optional<v1::Job::Failure> HangIn(const AttemptFacts& facts, int64_t stages
   for (size_t rank = 0; rank < facts.ranks().size(); ++rank) {
     const RankFacts& each = facts.ranks()[rank];
     const bool ended = each.exit.has_value();
-    if (ended || IsStill(each, now))
-      ranks.push_back({static_cast<int>(rank), ended, ended ? v1::RankNoProgress() : *each.still,
+    if (ended || IsStalled(each, now))
+      ranks.push_back({static_cast<int>(rank), ended, ended ? v1::RankNoProgress() : *each.stall,
                        static_cast<int>(rank * stages / facts.ranks().size())});
   }
   const HangCause cause = FindHang(ranks);
   v1::Job::Failure failure =
-      FailureWithoutRank(facts, cause.rank < 0 ? "" : facts.PartOfRank(cause.rank)->node, cause.words);
+      FailureWithoutRank(facts, cause.rank < 0 ? "" : facts.PartOfRank(cause.rank)->node, cause.text);
   failure.set_rank(cause.rank);
   *failure.mutable_hang() = cause.hang;
   Classify(&failure);
@@ -356,7 +356,7 @@ Verdict JudgeWhileUp(const v1::Job& job, const AttemptFacts& facts, const Presen
     return verdict;
   }
   if (job.state() == v1::JOB_STATE_STARTING && (facts.AllReady() || facts.stepped)) {
-    return {JobEvent::kReady, AllRun(facts), std::nullopt};
+    return {JobEvent::kReady, RunningReason(facts), std::nullopt};
   }
   if (ExpectsNodes(facts, presence)) return verdict;
   std::vector<std::string> disconnected, revoked;
@@ -387,7 +387,7 @@ Verdict JudgeWhileUp(const v1::Job& job, const AttemptFacts& facts, const Presen
   } else if (MayWaitForLock(job, facts, now, earlier)) {
     NameLockHolders(earlier, &verdict);
   } else if (continues && job.reason() == kAllBack) {
-    verdict.reason = AllRun(facts);
+    verdict.reason = RunningReason(facts);
   }
   if (!verdict.reason.empty() && verdict.reason != job.reason()) verdict.event = JobEvent::kNote;
   return verdict;
@@ -640,7 +640,7 @@ Verdict JudgePausing(const v1::Job& job, const AttemptFacts& facts, const Presen
 
 }  // namespace
 
-std::string AllRun(const AttemptFacts& facts) {
+std::string RunningReason(const AttemptFacts& facts) {
   return facts.ranks().size() == 1 ? "its rank runs"
                                    : absl::StrCat("all ", facts.ranks().size(), " ranks run");
 }

@@ -107,7 +107,7 @@ struct EarlierAttempts {
 };
 
 // The reason of a RUNNING job.
-std::string AllRun(const AttemptFacts& facts);
+std::string RunningReason(const AttemptFacts& facts);
 
 // REQUIRES: HasAttempt(job.state()), and `facts` are those of its attempt.
 Verdict Judge(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence, absl::Time now,

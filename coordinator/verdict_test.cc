@@ -48,17 +48,17 @@ class VerdictTest : public ::testing::Test {
   }
   // In the all-gather of step 7, or before it.
   void Still(int rank, int64_t instruction) {
-    v1::RankNoProgress still;
-    still.set_no_progress_ms(31000);
-    still.set_limit_ms(30000);
-    v1::LanePosition* lane = still.add_lanes();
+    v1::RankNoProgress no_progress;
+    no_progress.set_no_progress_ms(31000);
+    no_progress.set_limit_ms(30000);
+    v1::LanePosition* lane = no_progress.add_lanes();
     lane->set_lane("gather");
     lane->set_exchanges(true);
     lane->set_step(7);
     lane->set_instruction(instruction);
     lane->set_running(instruction > 0);
     lane->set_name("Gather layer.1");
-    ASSERT_TRUE(facts_.TakeNoProgress(rank < 2 ? "node-0" : "node-1", rank, still, now_));
+    ASSERT_TRUE(facts_.TakeNoProgress(rank < 2 ? "node-0" : "node-1", rank, no_progress, now_));
   }
   // A job that may rewind to the checkpoint of `step`, and has no other attempt.
   void RewindsTo(int64_t step) {

@@ -49,12 +49,12 @@ class Recorder : public RankEvents {
   void RankBlockedIn(const RankId& id, const std::string& where) override {
     Add(absl::StrCat("stood ", id.rank, ": ", where));
   }
-  void RankStalled(const RankId& id, const v1::RankNoProgress& still) override {
-    Add(still.no_progress_ms() == 0
+  void RankStalled(const RankId& id, const v1::RankNoProgress& no_progress) override {
+    Add(no_progress.no_progress_ms() == 0
             ? absl::StrCat("moves ", id.rank)
-            : absl::StrCat("still ", id.rank, ": ", v1::ProcessState_Name(still.process()), "; ",
-                           still.position()));
-    if (!still.evidence().empty()) Add(absl::StrCat("evidence ", id.rank));
+            : absl::StrCat("still ", id.rank, ": ", v1::ProcessState_Name(no_progress.process()), "; ",
+                           no_progress.position()));
+    if (!no_progress.evidence().empty()) Add(absl::StrCat("evidence ", id.rank));
   }
   void AttemptHung(const AttemptId& id) override { Add(absl::StrCat("hung ", id.attempt)); }
   void RankExited(const RankId& id, const v1::RankExit& exit) override {
@@ -186,9 +186,9 @@ class SupervisorCase : public testing::Test {
   void Pass(absl::Duration time) {
     for (absl::Duration passed; passed < time; passed += absl::Seconds(1)) {
       clock_.Advance(absl::Seconds(1));
-      supervisor_->Hosted();
+      supervisor_->HostedAttempts();
     }
-    for (int turn = 0; turn < 3; ++turn) supervisor_->Hosted();
+    for (int turn = 0; turn < 3; ++turn) supervisor_->HostedAttempts();
   }
 
   TempDir dir_;

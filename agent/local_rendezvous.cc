@@ -1,4 +1,4 @@
-#include "agent/own_rendezvous.h"
+#include "agent/local_rendezvous.h"
 
 #include <absl/strings/str_cat.h>
 
@@ -9,14 +9,14 @@
 
 namespace fsdpd {
 
-absl::StatusOr<OwnRendezvous::Entry*> OwnRendezvous::EntryFor(const std::string& key) {
+absl::StatusOr<LocalRendezvous::Entry*> LocalRendezvous::EntryFor(const std::string& key) {
   const auto known = entries_.find(key);
   if (known != entries_.end()) return &known->second;
   if (entries_.size() < static_cast<size_t>(kMaxRendezvousKeys)) return &entries_[key];
   return absl::ResourceExhaustedError(absl::StrCat("more than ", kMaxRendezvousKeys, " rendezvous keys"));
 }
 
-absl::StatusOr<std::vector<int64_t>> OwnRendezvous::Set(const std::string& key, const std::string& value) {
+absl::StatusOr<std::vector<int64_t>> LocalRendezvous::Set(const std::string& key, const std::string& value) {
   FSDPD_ASSIGN_OR_RETURN(Entry* const entry, EntryFor(key));
   if (entry->set && entry->value != value) {
     return absl::InvalidArgumentError(
@@ -27,7 +27,7 @@ absl::StatusOr<std::vector<int64_t>> OwnRendezvous::Set(const std::string& key, 
   return std::exchange(entry->waiting, {});
 }
 
-absl::StatusOr<const std::string*> OwnRendezvous::Get(const std::string& key, int64_t request) {
+absl::StatusOr<const std::string*> LocalRendezvous::Get(const std::string& key, int64_t request) {
   FSDPD_ASSIGN_OR_RETURN(Entry* const entry, EntryFor(key));
   if (entry->set) return &entry->value;
   entry->waiting.push_back(request);

@@ -19,7 +19,7 @@
 
 namespace fsdpd {
 
-class OwnRendezvous {
+class LocalRendezvous {
  public:
   // Returns the requests that waited for this key; answer each of them with `value`.
   absl::StatusOr<std::vector<int64_t>> Set(const std::string& key, const std::string& value);
