@@ -465,11 +465,11 @@ TEST(Agent, RejectsStaleAttemptsAndLaunchesWithoutFreeSlots) {
   EXPECT_EQ(MarkedProcesses("stay-k3x9q2").size(), 2u) << "the running attempt is untouched";
 }
 
-TEST(Agent, EndsAStreamThatMixesEpochs) {
+TEST(Agent, EndsAStreamThatMixesGenerations) {
   ScriptedCoordinator coordinator;
   Node node(&coordinator);
   coordinator.AwaitRegister(1);
-  coordinator.SendWithEpoch(Launch("train"), 77);
+  coordinator.SendWithGeneration(Launch("train"), 77);
   coordinator.AwaitRegister(2);
   EXPECT_EQ(coordinator.Count([](const v1::AgentMessage& m) { return m.rank().has_exit(); }), 0);
 }

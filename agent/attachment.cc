@@ -15,7 +15,7 @@ constexpr absl::Duration kWelcomeTimeout = absl::Seconds(10);
 
 v1::AgentMessage Attachment::Begin(v1::Register registration) {
   welcomed_ = false;
-  epoch_ = 0;
+  stream_generation_ = 0;
   heartbeat_interval_ = absl::Milliseconds(kHeartbeatIntervalMs);
   last_sent_ = sending_since_ = clock_->Now();
   lapsed_ = false;
@@ -43,22 +43,23 @@ v1::AgentMessage Attachment::Begin(v1::Register registration) {
 absl::Status Attachment::Check(const v1::CoordinatorMessage& message) const {
   if (Lapsed()) return absl::CancelledError(kLapsedMessage);
   if (!welcomed_) {
-    if (fenced_ && message.stream_generation() != 0 && message.stream_generation() < newest_epoch_) {
+    if (fenced_ && message.stream_generation() != 0 && message.stream_generation() < newest_generation_) {
       return absl::FailedPreconditionError(
           absl::StrCat("coordinator is no longer the leader: stale stream generation (got ",
-                       message.stream_generation(), ", want at least ", newest_epoch_, ")"));
+                       message.stream_generation(), ", want at least ", newest_generation_, ")"));
     }
     if (message.has_welcome() && message.stream_generation() != 0) return absl::OkStatus();
     return absl::InvalidArgumentError("coordinator: first message is not a Welcome with a stream generation");
   }
-  if (message.stream_generation() == epoch_) return absl::OkStatus();
+  if (message.stream_generation() == stream_generation_) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("coordinator: message has the wrong stream generation (got ",
-                                                 message.stream_generation(), ", want ", epoch_, ")"));
+                                                 message.stream_generation(), ", want ", stream_generation_,
+                                                 ")"));
 }
 
 void Attachment::Welcome(const v1::CoordinatorMessage& message) {
-  epoch_ = message.stream_generation();
-  newest_epoch_ = std::max(newest_epoch_, epoch_);
+  stream_generation_ = message.stream_generation();
+  newest_generation_ = std::max(newest_generation_, stream_generation_);
   welcomed_ = ever_welcomed_ = true;
   if (message.welcome().heartbeat_interval_ms() > 0)
     heartbeat_interval_ = absl::Milliseconds(message.welcome().heartbeat_interval_ms());
@@ -80,7 +81,7 @@ bool Attachment::Next(v1::AgentMessage* message, int64_t* ticket) {
     *ticket = -1;
   }
   if (message->has_rank()) CutTexts(message->mutable_rank());
-  message->set_stream_generation(epoch_);
+  message->set_stream_generation(stream_generation_);
   message->set_sent_unix_nanos(absl::ToUnixNanos(clock_->Wall()));
   return true;
 }

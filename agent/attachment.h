@@ -31,9 +31,9 @@ namespace fsdpd {
 
 class Attachment {
  public:
-  // `clock` must outlive this object. `fenced`: several coordinators share one state, so epochs never
-  // decrease. The epoch of a single coordinator may decrease, for example if its state was restored from a
-  // backup.
+  // `clock` must outlive this object. `fenced`: several coordinators share one state, so generations never
+  // decrease. The generation of a single coordinator may decrease, for example if its state was restored from
+  // a backup.
   explicit Attachment(Clock* clock, int max_lifecycle = Outbox::kMaxLifecycle, bool fenced = false)
       : clock_(clock), fenced_(fenced), outbox_(kMaxBufferedReports, max_lifecycle) {}
 
@@ -49,9 +49,9 @@ class Attachment {
   // still queued. They count as hosted, because their exit message must be what ends them.
   v1::AgentMessage Begin(v1::Register registration);
 
-  // Checks `message` against the protocol: the first message is a Welcome with an epoch, and all others carry
-  // this epoch. If fenced, rejects a coordinator with an older epoch than one seen before. CANCELLED if the
-  // stream has lapsed. After an error, end the stream.
+  // Checks `message` against the protocol: the first message is a Welcome with a generation, and all others
+  // carry this generation. If fenced, rejects a coordinator with an older generation than one seen before.
+  // CANCELLED if the stream has lapsed. After an error, end the stream.
   absl::Status Check(const v1::CoordinatorMessage& message) const;
   // REQUIRES: Check() was OK. Call Welcome for the first message and Take for every other one, before acting
   // on it.
@@ -78,7 +78,7 @@ class Attachment {
 
   bool welcomed() const { return welcomed_; }  // On the current stream.
   bool ever_welcomed() const { return ever_welcomed_; }
-  int64_t epoch() const { return epoch_; }
+  int64_t stream_generation() const { return stream_generation_; }
   // Whether `status` makes retries useless: the first registration was rejected, and not for lack of capacity
   // or time.
   bool RefusedForGood(const absl::Status& status) const;
@@ -91,8 +91,8 @@ class Attachment {
   Clock* const clock_;
   const bool fenced_;
   Outbox outbox_;
-  int64_t epoch_ = 0;
-  int64_t newest_epoch_ = 0;  // Highest epoch of any Welcome.
+  int64_t stream_generation_ = 0;
+  int64_t newest_generation_ = 0;  // Highest generation of any Welcome.
   bool welcomed_ = false;
   bool ever_welcomed_ = false;
   absl::Duration heartbeat_interval_ = absl::Milliseconds(kHeartbeatIntervalMs);

@@ -143,9 +143,9 @@ TEST(CoordinatorLink, StopsInOrderBeforeWelcome) {
   EXPECT_TRUE(coordinator.AwaitEnd());
 }
 
-v1::CoordinatorMessage Welcome(int64_t epoch) {
+v1::CoordinatorMessage Welcome(int64_t stream_generation) {
   v1::CoordinatorMessage message;
-  message.set_stream_generation(epoch);
+  message.set_stream_generation(stream_generation);
   message.mutable_welcome();
   return message;
 }
@@ -185,9 +185,9 @@ TEST(Attachment, TruncatesLongTexts) {
   EXPECT_LT(sent.ByteSizeLong(), 80u << 10);
 }
 
-v1::CoordinatorMessage Launch(int64_t epoch) {
+v1::CoordinatorMessage Launch(int64_t stream_generation) {
   v1::CoordinatorMessage message;
-  message.set_stream_generation(epoch);
+  message.set_stream_generation(stream_generation);
   message.mutable_launch()->set_job_id("job");
   return message;
 }
@@ -195,9 +195,9 @@ v1::CoordinatorMessage Launch(int64_t epoch) {
 class LapsingTest : public testing::Test {
  protected:
   LapsingTest() { Attach(7); }
-  void Attach(int64_t epoch) {
+  void Attach(int64_t stream_generation) {
     attachment_.Begin({});
-    attachment_.Welcome(Welcome(epoch));
+    attachment_.Welcome(Welcome(stream_generation));
   }
   bool Says(absl::Duration writing = absl::ZeroDuration()) {
     v1::AgentMessage message;
@@ -207,7 +207,7 @@ class LapsingTest : public testing::Test {
     attachment_.Written(ticket);
     return true;
   }
-  bool Obeys(int64_t epoch) const { return attachment_.Check(Launch(epoch)).ok(); }
+  bool Obeys(int64_t stream_generation) const { return attachment_.Check(Launch(stream_generation)).ok(); }
 
   FakeClock clock_;
   Attachment attachment_{&clock_};

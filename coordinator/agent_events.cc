@@ -143,13 +143,13 @@ void Reconciler::TakeCancel(const std::string& id, const std::string& reason, in
   ForgetIfEnded(id);
 }
 
-void Reconciler::Attached(const v1::Register& info, int64_t epoch) {
-  events_.Push([this, info, epoch] { TakeAttached(info, epoch); });
+void Reconciler::Attached(const v1::Register& info, int64_t stream_generation) {
+  events_.Push([this, info, stream_generation] { TakeAttached(info, stream_generation); });
 }
 
-void Reconciler::TakeAttached(const v1::Register& info, int64_t epoch) {
+void Reconciler::TakeAttached(const v1::Register& info, int64_t stream_generation) {
   const std::string& node = info.node();
-  attached_[node] = epoch;
+  attached_[node] = stream_generation;
   node_failures_.Attached(node, info.instance(), parts_.clock->Wall());
   ResumeHealth(node, info.instance());
   ForgetDeletedHost(node);

@@ -127,7 +127,7 @@ absl::Status AgentService::Stream::CheckCertificate() {
   if (session_ == nullptr) {
     service_->TakeRevoked(*context_, service_->parts_.authorizer->NodeOf(*context_), 0, valid);
   } else {
-    service_->TakeRevoked(*context_, session_->node(), session_->outbox()->epoch(), valid);
+    service_->TakeRevoked(*context_, session_->node(), session_->outbox()->stream_generation(), valid);
   }
   return valid;
 }
@@ -266,10 +266,10 @@ void AgentService::CountRefused() {
 }
 
 void AgentService::TakeRevoked(const grpc::CallbackServerContext& context, const std::string& node,
-                               int64_t epoch, const absl::Status& refused) {
+                               int64_t stream_generation, const absl::Status& refused) {
   if (parts_.session.meters != nullptr) parts_.session.meters->RefusedRevoked();
   const std::string serial = parts_.authorizer->SerialOf(context);
-  parts_.session.nodes->SetRevoked(node, epoch, serial);
+  parts_.session.nodes->SetRevoked(node, stream_generation, serial);
   RecordRegistration(context, node, refused, serial);
 }
 

@@ -51,9 +51,9 @@ class AgentService final : public v1::AgentLink::CallbackService {
   // Rejects a stream that did not register in time.
   absl::Status RefuseLate(const grpc::CallbackServerContext& context, const std::string& owner);
   void CountRefused();
-  // Records a stream that was rejected (`epoch` 0) or ended because its certificate is revoked.
-  void TakeRevoked(const grpc::CallbackServerContext& context, const std::string& node, int64_t epoch,
-                   const absl::Status& refused);
+  // Records a stream that was rejected (`stream_generation` 0) or ended because its certificate is revoked.
+  void TakeRevoked(const grpc::CallbackServerContext& context, const std::string& node,
+                   int64_t stream_generation, const absl::Status& refused);
   absl::Status Admit(const grpc::CallbackServerContext& context, const std::string& node);
   // `node`: the claimed name; empty before the registration.
   void RecordRegistration(const grpc::CallbackServerContext& context, const std::string& node,

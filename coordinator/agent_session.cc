@@ -137,28 +137,29 @@ absl::StatusOr<std::unique_ptr<AgentSession>> AgentSession::Open(const Parts& pa
   FSDPD_ASSIGN_OR_RETURN(std::shared_ptr<StreamOutbox> outbox,
                          parts.nodes->Attach(info, address, std::move(end_stream)));
   parts.logs->NodeGone(info.node());  // Pending requests of the previous stream are lost.
-  parts.reconciler->Attached(info, outbox->epoch());
+  parts.reconciler->Attached(info, outbox->stream_generation());
   return std::unique_ptr<AgentSession>(new AgentSession(parts, info.node(), std::move(outbox)));
 }
 
 void AgentSession::Close() {
-  parts_.rendezvous->Forget(outbox_->epoch());
-  if (!parts_.nodes->Detach(node_, outbox_->epoch())) return;
+  parts_.rendezvous->Forget(outbox_->stream_generation());
+  if (!parts_.nodes->Detach(node_, outbox_->stream_generation())) return;
   parts_.logs->NodeGone(node_);
   LogInfo("agent detached node=%s", node_);
 }
 
 void AgentSession::Left() {
-  if (parts_.nodes->Detach(node_, outbox_->epoch(), /*left=*/true)) LogInfo("agent left node=%s", node_);
+  if (parts_.nodes->Detach(node_, outbox_->stream_generation(), /*left=*/true))
+    LogInfo("agent left node=%s", node_);
 }
 
 absl::Status AgentSession::Take(v1::AgentMessage* message) {
-  if (message->stream_generation() != outbox_->epoch()) {
+  if (message->stream_generation() != outbox_->stream_generation()) {
     return absl::AbortedError(absl::StrCat("message of stream generation ", message->stream_generation(),
-                                           " on a stream of generation ", outbox_->epoch(),
+                                           " on a stream of generation ", outbox_->stream_generation(),
                                            "; register again"));
   }
-  parts_.nodes->Touch(node_, outbox_->epoch());
+  parts_.nodes->Touch(node_, outbox_->stream_generation());
   const AttemptHosts::FilterResult word = parts_.reconciler->hosts().Filter(node_, message);
   if (word == AttemptHosts::FilterResult::kRefused) LogRejected(*message);
   if (word != AttemptHosts::FilterResult::kTaken && !message->has_heartbeat()) return absl::OkStatus();
@@ -256,7 +257,7 @@ void AgentSession::GetKey(const v1::RendezvousGet& get) {
     message.mutable_rendezvous_value()->set_value(value);
     outbox->Push(std::move(message));
   };
-  const absl::Status status = parts_.rendezvous->Get(ref, get.key(), outbox_->epoch(), answer);
+  const absl::Status status = parts_.rendezvous->Get(ref, get.key(), outbox_->stream_generation(), answer);
   if (status.ok() || absl::IsFailedPrecondition(status)) return;
   parts_.reconciler->AttemptFailed(node_, ref, std::string(status.message()));
 }

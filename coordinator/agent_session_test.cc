@@ -50,7 +50,7 @@ class AgentSessionTest : public ReconcilerCase {
   }
   absl::Status Say(const v1::RankUpdate& update) {
     v1::AgentMessage message;
-    message.set_stream_generation(session_->outbox()->epoch());
+    message.set_stream_generation(session_->outbox()->stream_generation());
     *message.mutable_rank() = update;
     const absl::Status taken = session_->Take(&message);
     reconciler_->RunOnce();
@@ -106,7 +106,7 @@ TEST_F(AgentSessionTest, InvalidExitFailsTheAttempt) {
   EXPECT_TRUE(Say(update).ok());
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STOPPING);
   v1::AgentMessage stopped;
-  stopped.set_stream_generation(session_->outbox()->epoch());
+  stopped.set_stream_generation(session_->outbox()->stream_generation());
   stopped.mutable_stopped()->set_job_id("j");
   stopped.mutable_stopped()->set_attempt(1);
   EXPECT_TRUE(session_->Take(&stopped).ok());
@@ -125,7 +125,7 @@ TEST_F(AgentSessionTest, InvalidLogEndsTheReadAndStopsTheAgent) {
   ASSERT_TRUE(order.has_read_logs());
   const int64_t request = order.read_logs().request();
   v1::AgentMessage message;
-  message.set_stream_generation(session_->outbox()->epoch());
+  message.set_stream_generation(session_->outbox()->stream_generation());
   message.mutable_logs()->set_request(request);
   message.mutable_logs()->add_lines()->set_rank(-1);
   EXPECT_TRUE(session_->Take(&message).ok());
@@ -151,7 +151,7 @@ TEST_F(AgentSessionTest, InvalidPreflightResultFailsThePreflight) {
   while ((*session)->outbox()->TryPop(&order) && !order.has_preflight()) continue;
   ASSERT_TRUE(order.has_preflight());
   v1::AgentMessage message;
-  message.set_stream_generation((*session)->outbox()->epoch());
+  message.set_stream_generation((*session)->outbox()->stream_generation());
   message.mutable_preflight()->set_number(order.preflight().number());
   message.mutable_preflight()->set_seconds(-5);
   EXPECT_TRUE((*session)->Take(&message).ok());
@@ -184,7 +184,8 @@ TEST_F(AgentSessionTest, RejectsKeysOfAttemptsOnOtherNodes) {
   v1::CoordinatorMessage sent;
   while (session_->outbox()->TryPop(&sent)) continue;
   v1::AgentMessage set, get;
-  for (v1::AgentMessage* message : {&set, &get}) message->set_stream_generation(session_->outbox()->epoch());
+  for (v1::AgentMessage* message : {&set, &get})
+    message->set_stream_generation(session_->outbox()->stream_generation());
   set.mutable_rendezvous_set()->set_job_id("k");
   set.mutable_rendezvous_set()->set_attempt(1);
   set.mutable_rendezvous_set()->set_key("save/1");

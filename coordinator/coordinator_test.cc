@@ -241,7 +241,7 @@ TEST_F(CoordinatorTest, SecondJobForTheSameSlotsNamesTheFirst) {
 TEST_F(CoordinatorTest, MessageOfOtherStreamGenerationEndsTheStream) {
   const auto agent = Agent("node-0", 1);
   v1::AgentMessage message;
-  message.set_stream_generation(agent->epoch() - 1);
+  message.set_stream_generation(agent->stream_generation() - 1);
   message.mutable_heartbeat();
   agent->Send(message);
   EXPECT_EQ(agent->AwaitEnd().error_code(), grpc::StatusCode::ABORTED);
@@ -284,13 +284,13 @@ TEST_F(CoordinatorTest, RunningJobSurvivesCoordinatorRestart) {
   agent->Ready(ref, 0);
   agent->Ready(ref, 1);
   AwaitState(job.id(), v1::JOB_STATE_RUNNING);
-  const int64_t old_epoch = agent->epoch();
+  const int64_t old_generation = agent->stream_generation();
   server_.reset();
   EXPECT_FALSE(agent->AwaitEnd().ok());
   StartServer();
   EXPECT_EQ(Get(job.id()).state(), v1::JOB_STATE_RUNNING);
   agent = Agent("node-0", 2, {Hosted(ref, {0, 1})});
-  EXPECT_GT(agent->epoch(), old_epoch);
+  EXPECT_GT(agent->stream_generation(), old_generation);
   agent->Step(ref, 5, 3.0);
   agent->Exit(ref, 0, 0);
   agent->Exit(ref, 1, 0);

@@ -51,7 +51,7 @@ std::map<std::string, Reconciler::NodeRecord> Reconciler::NodeRecords() const {
   std::map<std::string, NodeRecord> marks;
   for (const auto& [name, view] : views_) {
     const Preflights::Version measured = preflights_.VersionOf(name);
-    marks[name] = {view.epoch,
+    marks[name] = {view.stream_generation,
                    view.connected,
                    view.left,
                    measured.unix_nanos,

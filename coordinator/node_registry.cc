@@ -77,16 +77,16 @@ absl::StatusOr<std::shared_ptr<StreamOutbox>> NodeRegistry::Attach(const v1::Reg
     outbox = std::make_shared<StreamOutbox>((generation_ << kStreamBits) + ++streams_, std::move(end_stream));
     outbox->Push(WelcomeMessage());
     node.outbox = outbox;
-    node.view = {info, address, true, outbox->epoch(), clock_->Now(), 0, false, false, {}, ""};
+    node.view = {info, address, true, outbox->stream_generation(), clock_->Now(), 0, false, false, {}, ""};
   }
   if (replaced != nullptr) replaced->Close();
   return outbox;
 }
 
-bool NodeRegistry::Detach(const std::string& node, int64_t epoch, bool left) {
+bool NodeRegistry::Detach(const std::string& node, int64_t stream_generation, bool left) {
   MutexLock lock(&mutex_);
   const auto it = nodes_.find(node);
-  if (it == nodes_.end() || it->second.view.epoch != epoch) return false;
+  if (it == nodes_.end() || it->second.view.stream_generation != stream_generation) return false;
   it->second.view.connected = false;
   it->second.view.left = left;
   it->second.view.awaited = !left;
@@ -101,10 +101,11 @@ void NodeRegistry::Restore(const NodeView& view) {
   if (added) it->second.view.awaited = !view.left;
 }
 
-void NodeRegistry::Touch(const std::string& node, int64_t epoch) {
+void NodeRegistry::Touch(const std::string& node, int64_t stream_generation) {
   MutexLock lock(&mutex_);
   const auto it = nodes_.find(node);
-  if (it != nodes_.end() && it->second.view.epoch == epoch) it->second.view.last_seen = clock_->Now();
+  if (it != nodes_.end() && it->second.view.stream_generation == stream_generation)
+    it->second.view.last_seen = clock_->Now();
 }
 
 void NodeRegistry::EndSilentStreams(const AgentLease& lease) {
@@ -159,14 +160,15 @@ bool NodeRegistry::Forget(const std::string& node) {
   return true;
 }
 
-bool NodeRegistry::Send(const std::string& node, v1::CoordinatorMessage message, int64_t epoch) {
+bool NodeRegistry::Send(const std::string& node, v1::CoordinatorMessage message, int64_t stream_generation) {
   std::shared_ptr<StreamOutbox> outbox;
   {
     MutexLock lock(&mutex_);
     const auto it = nodes_.find(node);
     if (it != nodes_.end()) outbox = it->second.outbox;
   }
-  if (outbox == nullptr || (epoch != 0 && outbox->epoch() != epoch)) return false;
+  if (outbox == nullptr || (stream_generation != 0 && outbox->stream_generation() != stream_generation))
+    return false;
   return outbox->Push(std::move(message));
 }
 
@@ -193,10 +195,12 @@ void NodeRegistry::AddUnconfirmed(const std::string& node, const std::string& jo
     old = has_ended(*old) ? jobs.erase(old) : std::next(old);
 }
 
-void NodeRegistry::SetRevoked(const std::string& node, int64_t epoch, const std::string& serial) {
+void NodeRegistry::SetRevoked(const std::string& node, int64_t stream_generation, const std::string& serial) {
   MutexLock lock(&mutex_);
   const auto it = nodes_.find(node);
-  if (it == nodes_.end() || (it->second.outbox != nullptr && it->second.view.epoch != epoch)) return;
+  if (it == nodes_.end() ||
+      (it->second.outbox != nullptr && it->second.view.stream_generation != stream_generation))
+    return;
   it->second.view.revoked_serial = serial;
 }
 
@@ -218,7 +222,7 @@ void NodeRegistry::ReadInto(std::map<std::string, NodeView>* views) const {
       continue;
     }
     NodeView& view = it->second;
-    if (view.epoch != node.view.epoch) {
+    if (view.stream_generation != node.view.stream_generation) {
       view = node.view;
     } else {
       view.connected = node.view.connected;

@@ -1,9 +1,9 @@
 // Registry of agents: their registration, their stream and when they were last heard from.
 //
-// Each stream gets a generation (`epoch`) when it attaches. Generations increase across streams and across
-// restarts of the coordinator, because the store's generation is their upper half. A message of an earlier
-// stream is therefore never attributed to the current one. A second agent with the name of a connected node
-// is rejected; if the same agent (same `instance`) reconnects, its new stream replaces the old one. An agent
+// Each stream gets a generation when it attaches. Generations increase across streams and across restarts of
+// the coordinator, because the store's generation is their upper half. A message of an earlier stream is
+// therefore never attributed to the current one. A second agent with the name of a connected node is
+// rejected; if the same agent (same `instance`) reconnects, its new stream replaces the old one. An agent
 // whose lease expired (agent_lease.h) has no stream and is lost. A lost node is listed for
 // kLostNodeRetention, also across restarts of the coordinator, and then forgotten, because the name may never
 // return.
@@ -49,7 +49,7 @@ struct NodeView {
   v1::Register info;
   std::string address;
   bool connected = false;
-  int64_t epoch = 0;
+  int64_t stream_generation = 0;
   absl::Time last_seen;  // By Clock::Now().
   int free_slots = 0;
   bool left = false;                          // The agent closed its stream cleanly and has not reconnected.
@@ -72,10 +72,10 @@ class NodeRegistry {
                                                        std::function<void()> end_stream);
   // The stream ended. `left`: the agent closed it cleanly, which may be reported later. Returns false,
   // without effect, if another stream has replaced it.
-  bool Detach(const std::string& node, int64_t epoch, bool left = false);
+  bool Detach(const std::string& node, int64_t stream_generation, bool left = false);
   // Restores a node from the store. Has no effect if it has registered since.
   void Restore(const NodeView& view);
-  void Touch(const std::string& node, int64_t epoch);
+  void Touch(const std::string& node, int64_t stream_generation);
   // Ends streams whose lease has expired; those agents are no longer awaited.
   void EndSilentStreams(const AgentLease& lease);
   // Returns the names of the forgotten nodes.
@@ -84,16 +84,17 @@ class NodeRegistry {
   // Returns false, without effect, if the agent is connected.
   bool Forget(const std::string& node);
 
-  // Returns false if the node is not connected or, unless `epoch` is 0, has another stream.
-  bool Send(const std::string& node, v1::CoordinatorMessage message, int64_t epoch = 0);
+  // Returns false if the node is not connected or, unless `stream_generation` is 0, has another stream.
+  bool Send(const std::string& node, v1::CoordinatorMessage message, int64_t stream_generation = 0);
   // Whether the connected agent set Register.log_windows.
   bool HasLogWindows(const std::string& node) const;
   bool AcknowledgesLaunches(const std::string& node) const;  // Likewise, Register.acknowledges_launches.
   // The node was lost with ranks of the job that may still run. Reset when its agent registers.
   void AddUnconfirmed(const std::string& node, const std::string& job, HasEnded has_ended);
-  // A stream of the node was ended (`epoch`) or rejected (0) because its certificate is revoked. Has no
-  // effect if the agent is connected by another stream: then another agent has the revoked certificate.
-  void SetRevoked(const std::string& node, int64_t epoch, const std::string& serial);
+  // A stream of the node was ended (`stream_generation`) or rejected (0) because its certificate is revoked.
+  // Has no effect if the agent is connected by another stream: then another agent has the revoked
+  // certificate.
+  void SetRevoked(const std::string& node, int64_t stream_generation, const std::string& serial);
   void SetFreeSlots(const std::map<std::string, int>& free_slots);
 
   std::vector<NodeView> Snapshot() const;  // By name.

@@ -43,7 +43,7 @@ class NodeRegistryTest : public ::testing::Test {
   void Lose(const std::string& name) {
     const auto outbox = Attach(Info(name, "i1"));
     ASSERT_TRUE(outbox.ok());
-    registry_.Detach(name, (*outbox)->epoch());
+    registry_.Detach(name, (*outbox)->stream_generation());
   }
 
   std::set<std::string> live_;  // Jobs that have not ended.
@@ -56,8 +56,8 @@ class NodeRegistryTest : public ::testing::Test {
 TEST_F(NodeRegistryTest, GenerationsIncreaseAcrossRestarts) {
   const auto outbox = Attach(Info("a", "i1"));
   ASSERT_TRUE(outbox.ok());
-  EXPECT_GT((*outbox)->epoch(), int64_t{3} << 32);
-  EXPECT_LT((*outbox)->epoch(), int64_t{4} << 32);
+  EXPECT_GT((*outbox)->stream_generation(), int64_t{3} << 32);
+  EXPECT_LT((*outbox)->stream_generation(), int64_t{4} << 32);
   v1::CoordinatorMessage message;
   ASSERT_TRUE((*outbox)->TryPop(&message));
   EXPECT_EQ(message.welcome().heartbeat_interval_ms(), kHeartbeatIntervalMs);
@@ -89,7 +89,7 @@ TEST_F(NodeRegistryTest, ReadIntoUpdatesToCurrentState) {
     for (const NodeView& view : known) {
       const NodeView& read = (it++)->second;
       EXPECT_EQ(read.info.SerializeAsString(), view.info.SerializeAsString());
-      EXPECT_EQ(read.epoch, view.epoch);
+      EXPECT_EQ(read.stream_generation, view.stream_generation);
       EXPECT_EQ(read.connected, view.connected);
       EXPECT_EQ(read.left, view.left);
       EXPECT_EQ(read.awaited, view.awaited);
@@ -108,8 +108,8 @@ TEST_F(NodeRegistryTest, ReadIntoUpdatesToCurrentState) {
   ASSERT_TRUE(again.ok());
   expect_known();
   clock_.Advance(absl::Seconds(1));
-  registry_.Touch("a", views.at("a").epoch);
-  registry_.Detach("c", (*again)->epoch(), /*left=*/true);
+  registry_.Touch("a", views.at("a").stream_generation);
+  registry_.Detach("c", (*again)->stream_generation(), /*left=*/true);
   expect_known();
   for (absl::Duration passed; passed < kLostNodeRetention + kLost; passed += absl::Hours(1)) {
     clock_.Advance(absl::Hours(1));
@@ -136,8 +136,8 @@ TEST_F(NodeRegistryTest, DisconnectedNodeIsAwaitedUntilLostUnlessItLeft) {
   before.last_seen = clock_.Now() - absl::Hours(1);
   registry_.Restore(before);
   EXPECT_FALSE(known("away"));
-  registry_.Detach("away", (*disconnected)->epoch());
-  registry_.Detach("leaves", (*leaves)->epoch(), /*left=*/true);
+  registry_.Detach("away", (*disconnected)->stream_generation());
+  registry_.Detach("leaves", (*leaves)->stream_generation(), /*left=*/true);
   registry_.EndSilentStreams(lease_);
   EXPECT_TRUE(known("away"));
   EXPECT_TRUE(known("before")) << "known from the previous process: it still has time to reconnect";
@@ -158,17 +158,17 @@ TEST_F(NodeRegistryTest, ReconnectReplacesOwnStream) {
   const auto second = Attach(Info("a", "i1"));
   ASSERT_TRUE(second.ok());
   EXPECT_EQ(ended_, 1);
-  EXPECT_GT((*second)->epoch(), (*first)->epoch());
-  registry_.Detach("a", (*first)->epoch());  // The old stream ends late.
+  EXPECT_GT((*second)->stream_generation(), (*first)->stream_generation());
+  registry_.Detach("a", (*first)->stream_generation());  // The old stream ends late.
   EXPECT_TRUE(registry_.Snapshot()[0].connected);
 }
 
 TEST_F(NodeRegistryTest, DoesNotSendMessageOnNextStream) {
   v1::CoordinatorMessage message;
   message.mutable_launch()->set_resent(true);
-  const int64_t before = (*Attach(Info("a", "i1")))->epoch();
+  const int64_t before = (*Attach(Info("a", "i1")))->stream_generation();
   EXPECT_TRUE(registry_.Send("a", message, before));
-  const int64_t after = (*Attach(Info("a", "i1")))->epoch();
+  const int64_t after = (*Attach(Info("a", "i1")))->stream_generation();
   EXPECT_FALSE(registry_.Send("a", message, before));
   EXPECT_TRUE(registry_.Send("a", message, after));
   EXPECT_TRUE(registry_.Send("a", message)) << "on any current stream";
@@ -182,7 +182,7 @@ TEST_F(NodeRegistryTest, NameOfSilentOrGoneAgentIsReusable) {
   EndSilentStreams();
   EXPECT_TRUE(Attach(Info("a", "i2")).ok());
   const auto other = Attach(Info("b", "i1"));
-  registry_.Detach("b", (*other)->epoch());
+  registry_.Detach("b", (*other)->stream_generation());
   EXPECT_TRUE(Attach(Info("b", "i2")).ok());
 }
 
@@ -207,10 +207,10 @@ TEST_F(NodeRegistryTest, ListsRestoredNodeForOneDay) {
 
 TEST_F(NodeRegistryTest, DistinguishesLeftFromDisconnected) {
   const auto first = Attach(Info("a", "i1"));
-  registry_.Detach("a", (*first)->epoch());
+  registry_.Detach("a", (*first)->stream_generation());
   EXPECT_FALSE(registry_.Snapshot()[0].left);
   const auto second = Attach(Info("a", "i1"));
-  registry_.Detach("a", (*second)->epoch(), /*left=*/true);
+  registry_.Detach("a", (*second)->stream_generation(), /*left=*/true);
   EXPECT_TRUE(registry_.Snapshot()[0].left);
   ASSERT_TRUE(Attach(Info("a", "i2")).ok());
   EXPECT_FALSE(registry_.Snapshot()[0].left) << "it has reconnected";
@@ -220,7 +220,7 @@ TEST_F(NodeRegistryTest, EndsSilentStreamsOnly) {
   const auto a = Attach(Info("a", "i1"));
   const auto b = Attach(Info("b", "i1"));
   clock_.Advance(kLost);
-  registry_.Touch("b", (*b)->epoch());
+  registry_.Touch("b", (*b)->stream_generation());
   EndSilentStreams();
   EXPECT_EQ(ended_, 1);
   EXPECT_FALSE(registry_.Send("a", v1::CoordinatorMessage()));
@@ -231,7 +231,7 @@ TEST_F(NodeRegistryTest, StaleStreamDoesNotKeepNodeAlive) {
   const auto first = Attach(Info("a", "i1"));
   Attach(Info("a", "i1")).IgnoreError();
   clock_.Advance(kLost);
-  registry_.Touch("a", (*first)->epoch());
+  registry_.Touch("a", (*first)->stream_generation());
   EndSilentStreams();
   EXPECT_FALSE(registry_.Snapshot()[0].connected);
 }
@@ -253,9 +253,9 @@ TEST_F(NodeRegistryTest, RejectsInvalidRegistrations) {
 TEST_F(NodeRegistryTest, ForgetsLostNodeAfterOneDay) {
   const auto lost = Attach(Info("lost", "i1")), here = Attach(Info("here", "i1"));
   ASSERT_TRUE(lost.ok() && here.ok());
-  registry_.Detach("lost", (*lost)->epoch());
+  registry_.Detach("lost", (*lost)->stream_generation());
   const auto forget = [&] {
-    registry_.Touch("here", (*here)->epoch());
+    registry_.Touch("here", (*here)->stream_generation());
     lease_.BeginTick(clock_.Now());
     return ForgetLost();
   };
@@ -276,17 +276,17 @@ TEST_F(NodeRegistryTest, KeepsRevokedCertificateUntilRegistration) {
   const auto serial = [&] { return registry_.Snapshot()[0].revoked_serial; };
   const auto first = Attach(Info("a", "i1"));
   ASSERT_TRUE(first.ok());
-  registry_.SetRevoked("a", (*first)->epoch(), "5a0c");
+  registry_.SetRevoked("a", (*first)->stream_generation(), "5a0c");
   EXPECT_EQ(serial(), "5a0c") << "the certificate of its open stream";
-  registry_.Detach("a", (*first)->epoch());
+  registry_.Detach("a", (*first)->stream_generation());
   EXPECT_EQ(serial(), "5a0c");
   const auto second = Attach(Info("a", "i1"));
   ASSERT_TRUE(second.ok());
   EXPECT_EQ(serial(), "");
   registry_.SetRevoked("a", 0, "5a0c");
-  registry_.SetRevoked("a", (*first)->epoch(), "5a0c");
+  registry_.SetRevoked("a", (*first)->stream_generation(), "5a0c");
   EXPECT_EQ(serial(), "") << "another client has the revoked certificate";
-  registry_.Detach("a", (*second)->epoch());
+  registry_.Detach("a", (*second)->stream_generation());
   registry_.SetRevoked("a", 0, "5a0c");
   registry_.SetRevoked("nobody", 0, "5a0c");
   EXPECT_EQ(serial(), "5a0c");

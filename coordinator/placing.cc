@@ -102,8 +102,8 @@ Reconciler::QueueSnapshot Reconciler::SnapshotQueue(const std::vector<NodeSlots>
   QueueSnapshot look;
   for (const NodeSlots& node : slots) {
     const auto view = views_.find(node.name);
-    look.nodes.emplace_back(node.name, view == views_.end() ? 0 : view->second.epoch, node.disconnected,
-                            node.measured, node.free_devices, node.cordon);
+    look.nodes.emplace_back(node.name, view == views_.end() ? 0 : view->second.stream_generation,
+                            node.disconnected, node.measured, node.free_devices, node.cordon);
   }
   if (parts_.quotas) look.quotas = parts_.quotas();
   look.changes = index_.changes();

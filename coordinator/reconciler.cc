@@ -262,7 +262,7 @@ void Reconciler::ReadPresence() { parts_.nodes->ReadInto(&views_); }
 
 bool Reconciler::HasReported(const NodeView& view) const {
   const auto it = attached_.find(view.info.node());
-  return view.connected && it != attached_.end() && it->second == view.epoch;
+  return view.connected && it != attached_.end() && it->second == view.stream_generation;
 }
 
 Presence Reconciler::PresenceAt(const std::string& node) const {

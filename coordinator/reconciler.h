@@ -134,7 +134,7 @@ class Reconciler {
   const LedgerDate& ledger_date() const { return ledger_date_; }
   int64_t visited_jobs() const { return index_.visited() + placed_jobs_; }  // In all ticks so far.
   // A stream of `node` is up. REQUIRES: called before any other event of this stream.
-  void Attached(const v1::Register& info, int64_t epoch);
+  void Attached(const v1::Register& info, int64_t stream_generation);
   // `sent_unix_nanos` is the agent's clock, compared only with itself; 0 if unknown.
   void OnReport(const std::string& node, v1::RankUpdate update, int64_t sent_unix_nanos);
   void OnReport(const std::string& node, const v1::Stopped& stopped);
@@ -217,7 +217,7 @@ class Reconciler {
 
   // Agent events (agent_events.cc).
   void TakeCancel(const std::string& id, const std::string& reason, int64_t grace_ms, const Answer& answer);
-  void TakeAttached(const v1::Register& info, int64_t epoch);
+  void TakeAttached(const v1::Register& info, int64_t stream_generation);
   void TakeUpdate(const std::string& node, const v1::RankUpdate& update, absl::Time received,
                   absl::Duration age);
   void TakeStepReport(AttemptFacts* facts, const v1::StepReport& step);

@@ -129,7 +129,7 @@ TEST_F(ReconcilerAfterTest, KeepsSuccessUntilAllDependentsKnow) {
   std::vector<std::string> waiting;
   for (int i = 0; i < 40; ++i) waiting.push_back(SubmitAfter("next" + std::to_string(i), {"first"}));
   clock_.Advance(absl::Seconds(11));  // Old jobs are checked in the tick in which it ends.
-  for (const auto& [node, outbox] : outboxes_) nodes_->Touch(node, outbox->epoch());
+  for (const auto& [node, outbox] : outboxes_) nodes_->Touch(node, outbox->stream_generation());
   Exit("a", "first", 0, 0);
   Stopped("a", "first");
   Advance(absl::Seconds(30));

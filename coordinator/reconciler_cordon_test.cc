@@ -111,7 +111,7 @@ TEST_F(ReconcilerCordonTest, DeletesLostNodeWithItsCordon) {
 
 TEST_F(ReconcilerCordonTest, DeletesNodeThatLeftWithoutWaiting) {
   Attach("a", 1);
-  ASSERT_TRUE(nodes_->Detach("a", outboxes_.at("a")->epoch(), /*left=*/true));
+  ASSERT_TRUE(nodes_->Detach("a", outboxes_.at("a")->stream_generation(), /*left=*/true));
   EXPECT_TRUE(reconciler_->DeleteNode("a", /*force=*/false).ok());
 }
 
@@ -142,7 +142,7 @@ TEST_F(ReconcilerCordonTest, ReconnectedAgentReportsItsRanks) {
 
 TEST_F(ReconcilerCordonTest, StoresRevokedCertificateWithOneEvent) {
   Attach("a", 1);
-  nodes_->SetRevoked("a", outboxes_.at("a")->epoch(), "5a0c");
+  nodes_->SetRevoked("a", outboxes_.at("a")->stream_generation(), "5a0c");
   Detach("a");
   outboxes_.erase("a");
   Advance(absl::Minutes(1));
@@ -161,7 +161,7 @@ TEST_F(ReconcilerCordonTest, StoresRevokedCertificateWithOneEvent) {
 
 TEST_F(ReconcilerCordonTest, JobNamesRevokedNodeWithoutBlame) {
   RunOn({"a"});
-  nodes_->SetRevoked("a", outboxes_.at("a")->epoch(), "5a0c");
+  nodes_->SetRevoked("a", outboxes_.at("a")->stream_generation(), "5a0c");
   Detach("a");
   outboxes_.erase("a");
   Advance(absl::Seconds(2));

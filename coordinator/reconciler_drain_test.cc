@@ -134,7 +134,7 @@ TEST_F(ReconcilerDrainTest, LostNodeIsNotEmptyUntilAgentReports) {
   Detach("a");
   for (int second = 0; second < 120; ++second) {
     clock_.Advance(absl::Seconds(1));
-    nodes_->Touch("b", outboxes_.at("b")->epoch());
+    nodes_->Touch("b", outboxes_.at("b")->stream_generation());
     reconciler_->RunOnce();
   }
   ASSERT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);

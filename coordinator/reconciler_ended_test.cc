@@ -41,7 +41,7 @@ TEST_F(ReconcilerEndedTest, SpreadsForgettingOverTicks) {
     ASSERT_TRUE(store_->Insert(job).ok());
   }
   clock_.Advance(absl::Seconds(10));
-  for (const auto& [node, outbox] : outboxes_) nodes_->Touch(node, outbox->epoch());
+  for (const auto& [node, outbox] : outboxes_) nodes_->Touch(node, outbox->stream_generation());
   reconciler_->RunOnce();
   EXPECT_EQ(Forgotten("n0").size(), 8192u / kNodes);
   reconciler_->RunOnce();

@@ -188,7 +188,7 @@ TEST_F(ReconcilerPlacingTest, PlacesStoredPlanWithoutMarginOnFittingCard) {
   const auto outbox = nodes_->Attach(info, "test", nullptr);
   ASSERT_TRUE(outbox.ok());
   outboxes_["a"] = *outbox;
-  reconciler_->Attached(info, (*outbox)->epoch());
+  reconciler_->Attached(info, (*outbox)->stream_generation());
   Advance(options_.reattach_grace + absl::Seconds(5));
   EXPECT_EQ(StateOf("old"), v1::JOB_STATE_STARTING) << Job("old").reason();
   EXPECT_EQ(StateOf("new"), v1::JOB_STATE_QUEUED);

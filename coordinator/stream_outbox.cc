@@ -5,7 +5,7 @@
 namespace fsdpd {
 
 bool StreamOutbox::Push(v1::CoordinatorMessage message) {
-  message.set_stream_generation(epoch_);
+  message.set_stream_generation(stream_generation_);
   std::function<void()> wake;
   bool full = false;
   {

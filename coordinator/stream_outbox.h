@@ -23,10 +23,10 @@ constexpr size_t kMaxOutboxMessages = 1 << 17;
 
 class StreamOutbox {
  public:
-  StreamOutbox(int64_t epoch, std::function<void()> on_close)
-      : epoch_(epoch), on_close_(std::move(on_close)) {}
+  StreamOutbox(int64_t stream_generation, std::function<void()> on_close)
+      : stream_generation_(stream_generation), on_close_(std::move(on_close)) {}
 
-  int64_t epoch() const { return epoch_; }
+  int64_t stream_generation() const { return stream_generation_; }
 
   // Sets the message's generation. Returns false if closed, or if full, which closes the queue.
   bool Push(v1::CoordinatorMessage message);
@@ -40,7 +40,7 @@ class StreamOutbox {
   void Release();
 
  private:
-  const int64_t epoch_;
+  const int64_t stream_generation_;
   Mutex mutex_;
   std::deque<v1::CoordinatorMessage> messages_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;

@@ -68,14 +68,14 @@ void ScriptedCoordinator::Resume() { Refuse(grpc::Status::OK); }
 void ScriptedCoordinator::Send(v1::CoordinatorMessage message) {
   MutexLock lock(&mutex_);
   FSDPD_CHECK(stream_ != nullptr);
-  message.set_stream_generation(epoch_);
+  message.set_stream_generation(stream_generation_);
   stream_->Write(message);
 }
 
-void ScriptedCoordinator::SendWithEpoch(v1::CoordinatorMessage message, int64_t epoch) {
+void ScriptedCoordinator::SendWithGeneration(v1::CoordinatorMessage message, int64_t stream_generation) {
   MutexLock lock(&mutex_);
   FSDPD_CHECK(stream_ != nullptr);
-  message.set_stream_generation(epoch);
+  message.set_stream_generation(stream_generation);
   stream_->Write(message);
 }
 
@@ -159,7 +159,7 @@ void ScriptedCoordinator::Answer(Stream* stream) {
       continue;
     }
     v1::CoordinatorMessage answer;
-    answer.set_stream_generation(epoch_);
+    answer.set_stream_generation(stream_generation_);
     answer.mutable_rendezvous_value()->set_request(gets_[i].request());
     answer.mutable_rendezvous_value()->set_value(value->second);
     stream->Write(answer);
@@ -177,12 +177,12 @@ grpc::Status ScriptedCoordinator::Attach(grpc::ServerContext* context, Stream* s
     return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
                         "the first message is not a Register with stream generation 0");
   }
-  int64_t epoch = 0;
+  int64_t stream_generation = 0;
   {
     MutexLock lock(&mutex_);
-    epoch = ++epoch_;
+    stream_generation = ++stream_generation_;
     v1::CoordinatorMessage welcome;
-    welcome.set_stream_generation(epoch);
+    welcome.set_stream_generation(stream_generation);
     welcome.mutable_welcome()->set_heartbeat_interval_ms(50);
     if (!withhold_welcome_) stream->Write(welcome);
     stream_ = stream;
@@ -192,7 +192,7 @@ grpc::Status ScriptedCoordinator::Attach(grpc::ServerContext* context, Stream* s
   }
   while (stream->Read(&message)) {
     MutexLock lock(&mutex_);
-    EXPECT_EQ(message.stream_generation(), epoch);
+    EXPECT_EQ(message.stream_generation(), stream_generation);
     Take(message);
     Answer(stream);
     changed_.SignalAll();

@@ -36,8 +36,8 @@ class ScriptedCoordinator : public v1::AgentLink::Service {
   void Disconnect();
   void Resume();
 
-  void Send(v1::CoordinatorMessage message);  // On the current stream, with its epoch.
-  void SendWithEpoch(v1::CoordinatorMessage message, int64_t epoch);
+  void Send(v1::CoordinatorMessage message);  // On the current stream, with its generation.
+  void SendWithGeneration(v1::CoordinatorMessage message, int64_t stream_generation);
 
   // The first matching message of all received so far and later. Does not consume it.
   v1::AgentMessage Await(const Matcher& matches);
@@ -64,7 +64,7 @@ class ScriptedCoordinator : public v1::AgentLink::Service {
   bool hold_rendezvous_ ABSL_GUARDED_BY(mutex_) = false;
   bool withhold_welcome_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<bool> ended_in_order_ ABSL_GUARDED_BY(mutex_);  // One entry per ended stream.
-  int64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t stream_generation_ ABSL_GUARDED_BY(mutex_) = 0;
   // Written under the lock, which is acceptable in a test.
   Stream* stream_ ABSL_GUARDED_BY(mutex_) = nullptr;
   grpc::ServerContext* context_ ABSL_GUARDED_BY(mutex_) = nullptr;

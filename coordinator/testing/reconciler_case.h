@@ -90,10 +90,10 @@ class ReconcilerCase : public ::testing::Test {
     auto outbox = nodes_->Attach(info, "test", nullptr);
     ASSERT_TRUE(outbox.ok()) << outbox.status();
     outboxes_[node] = *outbox;
-    reconciler_->Attached(info, (*outbox)->epoch());
+    reconciler_->Attached(info, (*outbox)->stream_generation());
     reconciler_->RunOnce();
   }
-  void Detach(const std::string& node) { nodes_->Detach(node, outboxes_.at(node)->epoch()); }
+  void Detach(const std::string& node) { nodes_->Detach(node, outboxes_.at(node)->stream_generation()); }
 
   std::string Submit(const std::string& id, int nodes, int ranks, int max_attempts = 1,
                      const std::string& directory = "") {
@@ -184,7 +184,7 @@ class ReconcilerCase : public ::testing::Test {
       const absl::Duration step = std::min(by, absl::Seconds(1));
       by -= step;
       clock_.Advance(step);
-      for (const auto& [node, outbox] : outboxes_) nodes_->Touch(node, outbox->epoch());
+      for (const auto& [node, outbox] : outboxes_) nodes_->Touch(node, outbox->stream_generation());
       reconciler_->RunOnce();
     }
   }

@@ -73,7 +73,7 @@ std::optional<v1::CoordinatorMessage> ScriptedAgent::Await(v1::CoordinatorMessag
 bool ScriptedAgent::AwaitWelcome() {
   const auto welcome = Await(v1::CoordinatorMessage::kWelcome);
   if (!welcome.has_value()) return false;
-  epoch_ = welcome->stream_generation();
+  stream_generation_ = welcome->stream_generation();
   return true;
 }
 
@@ -96,7 +96,7 @@ bool ScriptedAgent::HasReceived(v1::CoordinatorMessage::BodyCase kind) {
 }
 
 void ScriptedAgent::Send(v1::AgentMessage message) {
-  if (message.stream_generation() == 0) message.set_stream_generation(epoch_);
+  if (message.stream_generation() == 0) message.set_stream_generation(stream_generation_);
   stream_->Write(message);
 }
 

@@ -51,7 +51,7 @@ class ScriptedAgent {
   void SetKey(const AttemptRef& ref, const std::string& key, const std::string& value);
   void GetKey(const AttemptRef& ref, const std::string& key, int64_t request);
 
-  int64_t epoch() const { return epoch_; }
+  int64_t stream_generation() const { return stream_generation_; }
 
  private:
   void ReadAll();
@@ -60,7 +60,7 @@ class ScriptedAgent {
   std::unique_ptr<v1::AgentLink::Stub> stub_;
   std::unique_ptr<grpc::ClientReaderWriter<v1::AgentMessage, v1::CoordinatorMessage>> stream_;
   std::thread reader_;
-  int64_t epoch_ = 0;
+  int64_t stream_generation_ = 0;
   Mutex mutex_;
   CondVar changed_;
   std::deque<v1::CoordinatorMessage> inbox_ ABSL_GUARDED_BY(mutex_);

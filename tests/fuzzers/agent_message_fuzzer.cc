@@ -97,7 +97,7 @@ class CoordinatorCase {
     ready.mutable_rank()->set_attempt(1);
     ready.mutable_rank()->set_rank(1);
     ready.mutable_rank()->mutable_ready();
-    ready.set_stream_generation(other_->outbox()->epoch());
+    ready.set_stream_generation(other_->outbox()->stream_generation());
     FSDPD_CHECK(other_->Take(&ready).ok());
   }
 
@@ -108,7 +108,7 @@ class CoordinatorCase {
       message.mutable_register_()->set_node(kNode);
       Attach(message, &session_);
     } else if (session_ != nullptr) {
-      message.set_stream_generation(session_->outbox()->epoch());
+      message.set_stream_generation(session_->outbox()->stream_generation());
       if (!session_->Take(&message).ok()) End(&session_);
     }
     Turn();
@@ -149,7 +149,7 @@ class CoordinatorCase {
     for (const Session* each : {&session_, &other_}) {
       v1::CoordinatorMessage message;
       if (*each == nullptr) continue;
-      nodes_.Touch(each == &session_ ? kNode : kOther, (*each)->outbox()->epoch());
+      nodes_.Touch(each == &session_ ? kNode : kOther, (*each)->outbox()->stream_generation());
       while ((*each)->outbox()->TryPop(&message)) {
       }
     }

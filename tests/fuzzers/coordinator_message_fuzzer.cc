@@ -10,7 +10,7 @@ namespace {
 void Take(v1::CoordinatorMessage message, AgentCase* agent) {
   Attachment& attachment = agent->attachment;
   // Uses the stream's generation, except for the message that opens the stream.
-  if (attachment.welcomed()) message.set_stream_generation(attachment.epoch());
+  if (attachment.welcomed()) message.set_stream_generation(attachment.stream_generation());
   if (!attachment.Check(message).ok()) {
     attachment.End(/*in_order=*/false);
     agent->handler().Connected(false);

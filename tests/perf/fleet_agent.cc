@@ -144,7 +144,7 @@ void FleetAgent::Tick(absl::Time now) {
     v1::AgentMessage registration;
     {
       MutexLock lock(&mutex_);
-      epoch_ = 0;
+      stream_generation_ = 0;
       ++counts_.streams;
       registration = Registration();
     }
@@ -215,7 +215,7 @@ v1::AgentMessage FleetAgent::Registration() {
 void FleetAgent::Received(const v1::CoordinatorMessage& message) {
   MutexLock lock(&mutex_);
   if (message.has_welcome()) {
-    epoch_ = message.stream_generation();
+    stream_generation_ = message.stream_generation();
     counts_.attached = true;
     for (const auto& [ref, hosted] : hosted_) ApplyReady(ref, hosted);
     for (const Past& past : past_) Send(past.message);
@@ -297,8 +297,8 @@ void FleetAgent::Ended(const Ref& ref, int code, absl::Time now) {
 }
 
 void FleetAgent::Send(v1::AgentMessage message) {
-  if (epoch_ == 0 || call_ == nullptr) return;
-  message.set_stream_generation(epoch_);
+  if (stream_generation_ == 0 || call_ == nullptr) return;
+  message.set_stream_generation(stream_generation_);
   message.set_sent_unix_nanos(absl::ToUnixNanos(absl::Now()));
   call_->Send(std::move(message));
   heartbeat_due_ = absl::Now() + absl::Milliseconds(kHeartbeatIntervalMs);  // As in attachment.h.

@@ -82,7 +82,7 @@ class FleetAgent {
   absl::Time retry_at_ = absl::InfinitePast();
   mutable Mutex mutex_;
   std::unique_ptr<Call> call_;
-  int64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;  // 0 before the welcome message.
+  int64_t stream_generation_ ABSL_GUARDED_BY(mutex_) = 0;  // 0 before the welcome message.
   absl::Time heartbeat_due_ ABSL_GUARDED_BY(mutex_);
   std::map<Ref, Hosted> hosted_ ABSL_GUARDED_BY(mutex_);
   std::deque<Past> past_ ABSL_GUARDED_BY(mutex_);  // Recent exits and ends of attempts.

@@ -126,7 +126,9 @@ void Coordinator::Accept(const std::shared_ptr<Stream>& stream) {
     AfterUse();
     TickSoon(absl::Milliseconds(2));
   };
-  host.opened = [this](const std::string& node, int64_t epoch) { referee_->StreamOpened(node, epoch); };
+  host.opened = [this](const std::string& node, int64_t stream_generation) {
+    referee_->StreamOpened(node, stream_generation);
+  };
   host.heard = [this](const std::string& node, int64_t) { referee_->Heard(node); };
   stream->Accept(std::move(host));
   life_->streams.push_back(stream);

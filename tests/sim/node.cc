@@ -174,7 +174,7 @@ void AgentLife::Take(const v1::CoordinatorMessage& message) {
     return;
   }
   if (!attachment.welcomed()) {
-    node->world_->Log("welcomed node=", node->name_, " epoch=", message.stream_generation());
+    node->world_->Log("welcomed node=", node->name_, " generation=", message.stream_generation());
     handler().Connected(true);
     attachment.Welcome(message);
     backoff.Reset();

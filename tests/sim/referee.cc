@@ -64,8 +64,8 @@ void Referee::CoordinatorBegins(StateStore* store, bool counted, const RanksByPr
   preempted_.clear();
   all_written_ = true;
   // A run that could not write left no trace, and its generations may be reused.
-  if (!counted_) newest_epoch_ = epoch_before_;
-  epoch_before_ = newest_epoch_;
+  if (!counted_) newest_generation_ = generation_before_;
+  generation_before_ = newest_generation_;
   counted_ = counted;
   heard_.clear();
   shown_.clear();
@@ -137,11 +137,11 @@ void Referee::Know(const v1::Job& job) {
   known_[job.id()] = std::move(known);
 }
 
-void Referee::StreamOpened(const std::string& node, int64_t epoch) {
-  if (epoch <= newest_epoch_)
-    world_->ReportViolation(
-        absl::StrCat("stream of ", node, ": generation ", epoch, " is not newer than ", newest_epoch_));
-  newest_epoch_ = std::max(newest_epoch_, epoch);
+void Referee::StreamOpened(const std::string& node, int64_t stream_generation) {
+  if (stream_generation <= newest_generation_)
+    world_->ReportViolation(absl::StrCat("stream of ", node, ": generation ", stream_generation,
+                                         " is not newer than ", newest_generation_));
+  newest_generation_ = std::max(newest_generation_, stream_generation);
   Heard(node);
 }
 

@@ -37,7 +37,7 @@ class Referee {
   void CheckNodes(const std::vector<NodeView>& known);  // Once it has loaded its store.
   void CoordinatorEnds();
   void DateSet() { accounts_.DateSet(); }
-  void StreamOpened(const std::string& node, int64_t epoch);
+  void StreamOpened(const std::string& node, int64_t stream_generation);
   void Heard(const std::string& node);
   void AfterTick(JobBoard* board);
 
@@ -117,9 +117,9 @@ class Referee {
   std::map<AttemptId, std::set<std::string>> silent_at_launch_;
   std::map<std::string, absl::Time> heard_;  // In this run of the coordinator.
   absl::Time life_began_;
-  int64_t newest_epoch_ = 0;
-  int64_t epoch_before_ = 0;  // Before this run.
-  bool counted_ = true;       // Its generation was stored.
+  int64_t newest_generation_ = 0;
+  int64_t generation_before_ = 0;  // Before this run.
+  bool counted_ = true;            // Its generation was stored.
 
   RanksByProject quotas_;
   std::map<std::string, Known> known_;

@@ -187,10 +187,10 @@ void Cluster::InjectIntoRank(Fault fault) {
 void Cluster::SendStaleMessage(Node* node) {
   Stream* const stream = node->stream();
   const std::vector<std::shared_ptr<RankLife>> alive = ranks_.Alive();
-  if (stream == nullptr || stream->epoch() < 2 || alive.empty()) return;
+  if (stream == nullptr || stream->stream_generation() < 2 || alive.empty()) return;
   const RankId id = alive[0]->id();
   v1::AgentMessage message;
-  message.set_stream_generation(stream->epoch() - 1);
+  message.set_stream_generation(stream->stream_generation() - 1);
   message.mutable_stopped()->set_job_id(id.of.job_id);
   message.mutable_stopped()->set_attempt(id.of.attempt);
   world_.Log("stale message sent node=", node->name());

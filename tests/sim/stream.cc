@@ -72,15 +72,15 @@ void Stream::Arrived(v1::AgentMessage message) {
     status = opened.status();
     if (opened.ok()) {
       session_ = *std::move(opened);
-      host_.opened(node_, epoch());
+      host_.opened(node_, stream_generation());
     }
   } else {
     const int64_t generation = message.stream_generation();
     status = session_->Take(&message);
-    if (status.ok()) host_.heard(node_, epoch());
-    if (status.ok() && generation != epoch())
-      world_->ReportViolation(
-          absl::StrCat("stream: accepted a message of generation ", generation, " (want ", epoch(), ")"));
+    if (status.ok()) host_.heard(node_, stream_generation());
+    if (status.ok() && generation != stream_generation())
+      world_->ReportViolation(absl::StrCat("stream: accepted a message of generation ", generation, " (want ",
+                                           stream_generation(), ")"));
   }
   if (!status.ok()) return CloseByCoordinator(status);
   host_.changed();

@@ -57,13 +57,15 @@ class Stream : public std::enable_shared_from_this<Stream> {
   struct Host {
     AgentSession::Parts parts;
     std::function<void()> changed;  // A message was processed, or the stream has ended there.
-    std::function<void(const std::string&node, int64_t epoch)> opened, heard;
+    std::function<void(const std::string&node, int64_t stream_generation)> opened, heard;
   };
   void Accept(Host host) { host_ = std::move(host); }
   void Flush();  // Sends the outbox.
   void CloseByCoordinator(const absl::Status& why);
   void CoordinatorDied();  // Messages that were flushed still arrive.
-  int64_t epoch() const { return session_ == nullptr ? 0 : session_->outbox()->epoch(); }
+  int64_t stream_generation() const {
+    return session_ == nullptr ? 0 : session_->outbox()->stream_generation();
+  }
   bool open_at_coordinator() const { return host_.parts.nodes != nullptr; }
   AgentSession* session() { return session_.get(); }
 
