@@ -191,14 +191,14 @@ absl::StatusOr<StepResult> Executor::Evaluate(const Program& program, const Batc
     operations_->BeginEvaluation(batch, /*result_slot=*/0);
     return absl::OkStatus();
   });
-  Walk walk;
-  walk.program = &program;
-  walk.name = execution.name;
-  walk.step = execution.step;
-  walk.progress.step = execution.step;
-  walk.progress.evaluation = true;
-  walk.events = &execution.events;
-  FSDPD_RETURN_IF_ERROR(SubmitWalk(walk, 0, program.instructions.size()));
+  InstructionRange range;
+  range.program = &program;
+  range.name = execution.name;
+  range.step = execution.step;
+  range.progress.step = execution.step;
+  range.progress.evaluation = true;
+  range.events = &execution.events;
+  FSDPD_RETURN_IF_ERROR(SubmitRange(range, 0, program.instructions.size()));
   return Await(execution);
 }
 
@@ -231,14 +231,14 @@ void Executor::AwaitNorm() {
 
 // Submits a step up to and including its norm.
 absl::Status Executor::SubmitGradients(Execution* execution) {
-  Walk walk;
-  walk.program = execution->program;
-  walk.name = execution->name;
-  walk.step = execution->step;
-  walk.progress.step = execution->step;
-  walk.before = previous_ != nullptr ? &previous_->events : nullptr;
-  walk.events = &execution->events;
-  return SubmitWalk(walk, 0, gradients_);
+  InstructionRange range;
+  range.program = execution->program;
+  range.name = execution->name;
+  range.step = execution->step;
+  range.progress.step = execution->step;
+  range.before = previous_ != nullptr ? &previous_->events : nullptr;
+  range.events = &execution->events;
+  return SubmitRange(range, 0, gradients_);
 }
 
 // Submits the updates of the step that was submitted last, unless already submitted.
@@ -246,49 +246,49 @@ absl::Status Executor::SubmitUpdates() {
   if (!std::exchange(updates_due_, false)) return absl::OkStatus();
   const StepPool::Scope memory(pool_.get());
   FollowLaunch();
-  Walk walk;
-  walk.program = previous_->program;
-  walk.name = previous_->name;
-  walk.step = previous_->step;
-  walk.progress.step = previous_->step;
-  walk.saves = previous_->saves;
-  walk.before = before_previous_ != nullptr ? &before_previous_->events : nullptr;
-  walk.events = &previous_->events;
-  return SubmitWalk(walk, gradients_, previous_->events.size());
+  InstructionRange range;
+  range.program = previous_->program;
+  range.name = previous_->name;
+  range.step = previous_->step;
+  range.progress.step = previous_->step;
+  range.saves = previous_->saves;
+  range.before = before_previous_ != nullptr ? &before_previous_->events : nullptr;
+  range.events = &previous_->events;
+  return SubmitRange(range, gradients_, previous_->events.size());
 }
 
-absl::Status Executor::SubmitWalk(const Walk& walk, size_t begin, size_t end) {
+absl::Status Executor::SubmitRange(const InstructionRange& range, size_t begin, size_t end) {
   for (size_t i = begin; i < end; ++i) {
     absl::Status status = FirstError();
     if (stop_->load(std::memory_order_relaxed)) status = absl::CancelledError("asked to stop");
-    if (status.ok()) SubmitInstruction(walk, static_cast<int>(i));
+    if (status.ok()) SubmitInstruction(range, static_cast<int>(i));
     if (status.ok()) status = FirstError();
-    if (!status.ok()) return walk.records ? status : Fail(status);
+    if (!status.ok()) return range.records ? status : Fail(status);
   }
   return absl::OkStatus();
 }
 
-void Executor::SubmitInstruction(const Walk& walk, int index) {
-  const Instruction& instruction = walk.program->instructions[index];
+void Executor::SubmitInstruction(const InstructionRange& range, int index) {
+  const Instruction& instruction = range.program->instructions[index];
   Lane* lane = this->lane(instruction.lane);
   // An instruction without an event was launched in a graph, whose end the lanes have waited for.
   const auto wait = [lane](const InstructionEvents& earlier) {
     if (earlier.end != nullptr) lane->Wait(earlier.end);
   };
-  for (const int earlier : instruction.after) wait((*walk.events)[earlier]);
-  if (walk.before != nullptr) {
-    for (const int earlier : instruction.after_previous) wait((*walk.before)[earlier]);
+  for (const int earlier : instruction.after) wait((*range.events)[earlier]);
+  if (range.before != nullptr) {
+    for (const int earlier : instruction.after_previous) wait((*range.before)[earlier]);
   }
-  LaneProgress progress = walk.progress;
+  LaneProgress progress = range.progress;
   progress.instruction = index;
   progress.inside = true;
   lane->Progress(PackProgress(progress));
-  InstructionEvents& events = (*walk.events)[index];
+  InstructionEvents& events = (*range.events)[index];
   if (MeasuresInstructions()) events.start = lane->Record();
-  const bool trains = !walk.progress.evaluation;
-  const MemoryPlace place = {static_cast<int32_t>(walk.step), trains ? index : MemoryPlace::kEvaluation};
-  lane->Submit([this, &instruction, index, program = walk.program, saves = walk.saves, records = walk.records,
-                trains, place, name = walk.name] {
+  const bool trains = !range.progress.evaluation;
+  const MemoryPlace place = {static_cast<int32_t>(range.step), trains ? index : MemoryPlace::kEvaluation};
+  lane->Submit([this, &instruction, index, program = range.program, saves = range.saves,
+                records = range.records, trains, place, name = range.name] {
     const MemoryPlaceScope here(place, /*with_others=*/instruction.lane == LaneId::kCompute);
     absl::Status status = CatchTorch([&] { return operations_->Run(instruction, saves); });
     if (trains && peak_ != nullptr && instruction.lane == LaneId::kCompute && MeasuresInstructions())
@@ -366,7 +366,7 @@ absl::Status Executor::Record(int64_t step, Recorded* recorded) {
   std::vector<Lane*> lanes = AllLanes();
   std::iter_swap(lanes.begin(), std::find(lanes.begin(), lanes.end(), lane(LaneId::kCompute)));
   recorded->events.assign(previous_->events.size(), InstructionEvents());
-  Walk updates;
+  InstructionRange updates;
   updates.program = &parts_.plan->program;
   updates.name = "recording a step";
   updates.step = previous_->step;
@@ -375,14 +375,14 @@ absl::Status Executor::Record(int64_t step, Recorded* recorded) {
   updates.records = true;
   updates.events = &recorded->events;
   std::vector<InstructionEvents> updated;
-  Walk gradients = updates;
+  InstructionRange gradients = updates;
   gradients.step = step;
   gradients.progress.step = 0;
   gradients.before = &updated;
   auto graph = RecordGraph(lanes, [&] {
-    FSDPD_RETURN_IF_ERROR(SubmitWalk(updates, gradients_, recorded->events.size()));
+    FSDPD_RETURN_IF_ERROR(SubmitRange(updates, gradients_, recorded->events.size()));
     updated = recorded->events;
-    return SubmitWalk(gradients, 0, gradients_);
+    return SubmitRange(gradients, 0, gradients_);
   });
   FSDPD_ASSIGN_OR_RETURN(recorded->graph, std::move(graph));
   return absl::OkStatus();

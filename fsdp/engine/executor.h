@@ -88,7 +88,7 @@ class Executor {
   absl::Status Submit(const StepInputs& inputs, std::vector<Batch> batches);
 
   // The step submitted last was launched as a graph, so the allocator did not see its allocations.
-  bool launched() const { return previous_ != nullptr && previous_->recorded != nullptr; }
+  bool launched_as_graph() const { return previous_ != nullptr && previous_->recorded != nullptr; }
 
   // Waits for the oldest open step and returns its result.
   absl::StatusOr<StepResult> Collect();
@@ -139,7 +139,7 @@ class Executor {
     LaneEventPtr launch_end;
   };
   // A range of a program's instructions that is being submitted to the lanes.
-  struct Walk {
+  struct InstructionRange {
     const Program* program = nullptr;
     std::string name;
     int64_t step = 0;  // For allocations. progress.step is relative to the launch if `records`.
@@ -158,8 +158,8 @@ class Executor {
   std::vector<Lane*> AllLanes();
   void SubmitWork(LaneId lane, std::string where, std::function<absl::Status()> work);
   void Begin(Execution* execution, std::function<absl::Status()> begin);
-  absl::Status SubmitWalk(const Walk& walk, size_t begin, size_t end);
-  void SubmitInstruction(const Walk& walk, int index);
+  absl::Status SubmitRange(const InstructionRange& range, size_t begin, size_t end);
+  void SubmitInstruction(const InstructionRange& range, int index);
   void AwaitNorm();
   absl::Status SubmitGradients(Execution* execution);
   absl::Status SubmitUpdates();

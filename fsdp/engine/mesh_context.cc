@@ -11,13 +11,13 @@
 namespace fsdpd {
 // After an error nothing more is sent, since the other ranks may be in a different collective.
 void MeshContext::AllReduce(Group group, at::Tensor values) {
-  status_.Update(Check(Exchange::kSum, group, values));
+  status_.Update(Check(Exchange::kAllReduce, group, values));
   if (!status_.ok() || SizeOf(group) == 1) return;
   status_ = Between(group)->AllReduce(values.mutable_data_ptr<float>(), values.numel());
 }
 
 void MeshContext::AllGather(Group group, at::Tensor parts) {
-  status_.Update(Check(Exchange::kGather, group, parts));
+  status_.Update(Check(Exchange::kAllGather, group, parts));
   if (!status_.ok() || SizeOf(group) == 1) return;
   FSDPD_CHECK(parts.size(0) == SizeOf(group));
   status_ = Between(group)->AllGather(parts.mutable_data_ptr(), parts.numel() / SizeOf(group),
@@ -25,11 +25,11 @@ void MeshContext::AllGather(Group group, at::Tensor parts) {
 }
 
 void MeshContext::SendParts(Group group, at::Tensor sent, at::Tensor received) {
-  Send(Exchange::kSumPart, group, sent, received);
+  Send(Exchange::kReduceScatter, group, sent, received);
 }
 
 void MeshContext::AllToAll(Group group, at::Tensor sent, at::Tensor received) {
-  Send(Exchange::kSend, group, sent, received);
+  Send(Exchange::kAllToAll, group, sent, received);
   received.select(0, IndexIn(group)).copy_(sent.select(0, IndexIn(group)));
 }
 

@@ -543,7 +543,7 @@ absl::Status Operations::ReduceOuter(const Instruction& instruction) {
 void Operations::Update(int bucket) {
   const Bucket& of = layout().buckets[bucket];
   const BucketShard& shard = ShardOf(bucket);
-  if (!of.balances()) return optimizer_->Update(bucket, shard, scalars_);
+  if (!of.is_selection_bias()) return optimizer_->Update(bucket, shard, scalars_);
   for (const BucketPiece& piece : PiecesOf(of, MainRange(of, position()))) {
     shard.main.narrow(0, piece.range_begin, piece.elements)
         .add_(bias_steps_.narrow(0, of.choices_begin + piece.param_begin, piece.elements));

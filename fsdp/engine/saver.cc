@@ -164,7 +164,7 @@ absl::StatusOr<std::string> Saver::AwaitOutcome(const Save& save, const std::str
   });
 }
 
-void Saver::AwaitFree() {
+void Saver::AwaitSnapshotBuffer() {
   const auto begin = std::chrono::steady_clock::now();
   MutexLock lock(&mutex_);
   while (busy_ && !options_.stop->load()) {
@@ -184,7 +184,7 @@ void Saver::Write(const TrainingState& state) {
 }
 
 absl::Status Saver::AwaitLast() {
-  AwaitFree();
+  AwaitSnapshotBuffer();
   MutexLock lock(&mutex_);
   return busy_ ? absl::CancelledError("asked to stop") : last_;
 }
@@ -195,7 +195,7 @@ double Saver::LastSeconds() const {
 }
 
 absl::Status Saver::Finish() {
-  AwaitFree();
+  AwaitSnapshotBuffer();
   MutexLock lock(&mutex_);
   const Spec& spec = options_.plan->spec;
   if (busy_ || last_.ok() || !spec.checkpoint.on_end || last_step_ != spec.steps) return absl::OkStatus();

@@ -2,11 +2,11 @@
 // on its own threads; rank 0 commits once all files are on disk, and removes checkpoints beyond the job's
 // retention.
 //
-//   AwaitFree()   before submitting a step that takes a snapshot: the previous save reads its snapshot until
-//                 it is on disk. The time spent here is the stall.
-//   Write()       the step is done and its snapshot taken. Returns immediately.
-//   AwaitLast()   waits for the last save and returns its outcome.
-//   Finish()      after the last step.
+//   AwaitSnapshotBuffer()   before submitting a step that takes a snapshot: the previous save reads its
+//                           snapshot until it is on disk. The time spent here is the stall.
+//   Write()                 the step is done and its snapshot taken. Returns immediately.
+//   AwaitLast()             waits for the last save and returns its outcome.
+//   Finish()                after the last step.
 //
 // The directory is locked by this attempt (directory_lock.h), and file names contain the attempt
 // (JobLabel::attempt): a rank of an earlier attempt that lost its connection and still writes cannot replace
@@ -59,7 +59,7 @@ class Saver {
     Store* store = nullptr;
     JobLabel label;
     bool store_may_be_unreachable = false;
-    const std::atomic<bool>* stop = nullptr;  // Ends the wait of AwaitFree().
+    const std::atomic<bool>* stop = nullptr;  // Ends the wait of AwaitSnapshotBuffer().
     DirectoryLock* directory = nullptr;
     // Rank 0: called for each checkpoint, including failed ones. May be empty.
     std::function<void(const v1::SavedCheckpoint&)> on_saved;
@@ -69,7 +69,7 @@ class Saver {
   Saver(Options options, const Snapshot* snapshot);
   ~Saver();
 
-  void AwaitFree();
+  void AwaitSnapshotBuffer();
   void Write(const TrainingState& state);
   // OK if nothing was saved. CANCELLED if `stop` was set first.
   absl::Status AwaitLast();

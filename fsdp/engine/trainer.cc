@@ -176,7 +176,7 @@ absl::Status AtStep(int64_t step, const absl::Status& status) {
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Make(TrainerOptions options) {
   const auto on_failed = options.on_failed;
   std::unique_ptr<Trainer> trainer;
-  const absl::Status status = MakeOf(&options, &trainer);
+  const absl::Status status = Initialize(&options, &trainer);
   if (status.ok()) return trainer;
   if (on_failed) on_failed(status);
   trainer != nullptr ? trainer->Abort() : options.mesh.Abort();
@@ -185,7 +185,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Make(TrainerOptions options) {
 
 // Once `*made` is set, it owns the options including the communicators. If a later part fails, it outlives
 // this call, so the caller can report the error before peers lose their connection.
-absl::Status Trainer::MakeOf(TrainerOptions* given, std::unique_ptr<Trainer>* made) {
+absl::Status Trainer::Initialize(TrainerOptions* given, std::unique_ptr<Trainer>* made) {
   TrainerOptions& options = *given;
   const Plan& plan = *options.plan;
   const MeshPosition position = options.mesh.position();
@@ -453,7 +453,7 @@ absl::Status Trainer::FreeSnapshot(const OnStep& on_step) {
   const auto saves = [](const OpenStep& open) { return open.inputs.saves; };
   while (std::any_of(open_.begin(), open_.end(), saves)) FSDPD_RETURN_IF_ERROR(Finish(on_step));
   const PhaseScope saving(options_.flight, FlightPhase::kSaving);
-  saver_->AwaitFree();
+  saver_->AwaitSnapshotBuffer();
   return absl::OkStatus();
 }
 
@@ -645,7 +645,7 @@ v1::MemoryReport Trainer::ReadMemory() {
   report.set_allocated_bytes(counters.allocated_bytes + outside);
   report.set_reserved_bytes(counters.reserved_bytes + outside);
   // A launched graph uses the memory of its recording.
-  if (!executor_->launched()) step_peak_bytes_ = peak_.highest_bytes();
+  if (!executor_->launched_as_graph()) step_peak_bytes_ = peak_.highest_bytes();
   report.set_peak_bytes(step_peak_bytes_ + outside);
   report.set_device_mallocs(counters.device_mallocs);
   report.set_device_frees(counters.device_frees);

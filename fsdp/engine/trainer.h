@@ -133,7 +133,7 @@ class Trainer {
 
   Trainer(TrainerOptions options, RankData data, Arena arena, ShardedParams params);
 
-  static absl::Status MakeOf(TrainerOptions* given, std::unique_ptr<Trainer>* made);
+  static absl::Status Initialize(TrainerOptions* given, std::unique_ptr<Trainer>* made);
 
   absl::Status RunSteps(const OnStep& on_step);
   absl::Status LeaveIfDue(int64_t next_step, const OnStep& on_step);

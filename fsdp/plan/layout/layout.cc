@@ -228,7 +228,7 @@ void AddBuckets(const UnitFacts& facts, int unit, bool trainable, Group over, Ti
     if (param.trainable != trainable || param.partition.shard_group() != over ||
         param.tied_replica != tied_replica)
       continue;
-    if (param.balances()) continue;
+    if (param.is_selection_bias()) continue;
     if (param.fp8) {
       FSDPD_CHECK(tied_replica == TiedReplica::kNone);
       in_fp8.push_back(CuttableOf(facts, i, options.GatheredInFp8()));
@@ -251,7 +251,7 @@ void AddBuckets(const UnitFacts& facts, int unit, bool trainable, Group over, Ti
 void AddBalancing(const UnitFacts& facts, int unit, const LayoutOptions& options,
                   std::vector<Bucket>* buckets) {
   for (size_t i = 0; i < facts.params.size(); ++i) {
-    if (!facts.params[i].balances()) continue;
+    if (!facts.params[i].is_selection_bias()) continue;
     Packing packing({CuttableOf(facts, i, options)}, options);
     buckets->push_back(packing.Take(unit, /*trainable=*/false, options));
     buckets->back().choices_begin = facts.params[i].choices_begin;

@@ -113,9 +113,9 @@ struct Bucket {
   int64_t row = 0;                        // Elements per scale if gathered in FP8; else 0.
   std::vector<StatePart> offloaded = {};  // State in host memory, contiguous.
 
-  bool balances() const { return choices_begin >= 0; }
+  bool is_selection_bias() const { return choices_begin >= 0; }
   // A step changes it, by gradient or by expert choices, so the program has an Update of it.
-  bool changes() const { return trainable || balances(); }
+  bool is_updated() const { return trainable || is_selection_bias(); }
   // Number of ranks that own a distinct part.
   int64_t owners() const { return shards * pieces * slices; }
   // Every rank stores all of it in the type that units read. Units read it in place, and Gather does nothing.

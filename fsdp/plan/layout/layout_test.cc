@@ -194,9 +194,9 @@ TEST(Layout, SelectionBiasHasOwnFp32Bucket) {
   EXPECT_EQ(layout.choices, 18);
   ASSERT_EQ(layout.buckets.size(), 3u);
   const Bucket &frozen = layout.buckets[1], &balances = layout.buckets[2];
-  EXPECT_FALSE(frozen.changes() || frozen.balances());
+  EXPECT_FALSE(frozen.is_updated() || frozen.is_selection_bias());
   EXPECT_EQ(frozen.types.gathered, DType::kBf16);
-  EXPECT_TRUE(balances.changes() && balances.balances() && !balances.trainable);
+  EXPECT_TRUE(balances.is_updated() && balances.is_selection_bias() && !balances.trainable);
   EXPECT_EQ(balances.params[0].name, "p1");
   EXPECT_EQ(balances.choices_begin, 12);
   EXPECT_EQ(balances.types.gathered, DType::kFp32);

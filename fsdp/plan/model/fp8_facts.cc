@@ -114,10 +114,11 @@ void AddExpertsProduct(const Product& p, bool of_tokens, int64_t tokens, bool ho
   if (!of_tokens) return;
   for (UnitExchange& exchange : unit->exchanges) {
     const int64_t all = p.travelling * p.inputs;
-    const bool of_rows = exchange.what == Exchange::kSend && exchange.forward_elements == all;
+    const bool of_rows = exchange.what == Exchange::kAllToAll && exchange.forward_elements == all;
     if (!of_rows) continue;
     exchange.forward_elements = exchange.selective_elements = all / kInBytes;
-    unit->exchanges.push_back({exchange.group, p.travelling, 0, Exchange::kSend, DType::kFp32, p.travelling});
+    unit->exchanges.push_back(
+        {exchange.group, p.travelling, 0, Exchange::kAllToAll, DType::kFp32, p.travelling});
     break;
   }
 }

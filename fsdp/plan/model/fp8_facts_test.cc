@@ -146,7 +146,7 @@ TEST(Fp8Facts, DispatchesQuantizedRows) {
   int64_t bf16 = 0, fp32 = 0;
   const ModelFacts facts = DescribeSpec(spec);
   for (const UnitExchange& exchange : facts.units[1].exchanges) {
-    ASSERT_EQ(exchange.what, Exchange::kSend);
+    ASSERT_EQ(exchange.what, Exchange::kAllToAll);
     (exchange.type == DType::kFp32 ? fp32 : bf16) += exchange.forward_elements;
   }
   constexpr int64_t kRoom = 8 * (2 * kTokens / 8 * 5 / 4 + 1);  // Buffer parts for eight ranks.

@@ -11,10 +11,10 @@ void AddStreamExchanges(const Shape& s, DType compute, std::vector<UnitExchange>
   if (s.tensor == 1) return;
   const int64_t all = s.tokens * s.hidden;
   for (const int64_t selective : {int64_t{0}, all}) {  // Attention, then feed-forward.
-    exchanges->push_back({Group::kTensor, all, all, Exchange::kGather, compute, selective});
-    exchanges->push_back({Group::kTensor, all, all, Exchange::kSumPart, compute});
+    exchanges->push_back({Group::kTensor, all, all, Exchange::kAllGather, compute, selective});
+    exchanges->push_back({Group::kTensor, all, all, Exchange::kReduceScatter, compute});
     // Gathers the normed input again.
-    exchanges->push_back({Group::kTensor, 0, all, Exchange::kGather, compute});
+    exchanges->push_back({Group::kTensor, 0, all, Exchange::kAllGather, compute});
   }
 }
 
@@ -25,11 +25,11 @@ void AddTokenExchanges(const Shape& s, DType compute, std::vector<UnitExchange>*
   const auto add = [&](int64_t forward, int64_t backward, Exchange what, DType type, int64_t selective = 0) {
     exchanges->push_back({Group::kExpert, forward, backward, what, type, selective});
   };
-  add(all, all, Exchange::kGather, compute, all);
-  add(2 * choices, 0, Exchange::kGather, DType::kFp32, 2 * choices);
-  add(all, all, Exchange::kSumPart, compute);
-  add(0, choices, Exchange::kSumPart, DType::kFp32);
-  add(0, all, Exchange::kGather, compute);
+  add(all, all, Exchange::kAllGather, compute, all);
+  add(2 * choices, 0, Exchange::kAllGather, DType::kFp32, 2 * choices);
+  add(all, all, Exchange::kReduceScatter, compute);
+  add(0, choices, Exchange::kReduceScatter, DType::kFp32);
+  add(0, all, Exchange::kAllGather, compute);
 }
 
 // All-to-all dispatch. Forward sends rows with expert index and weight, and receives the results. Backward
@@ -37,7 +37,7 @@ void AddTokenExchanges(const Shape& s, DType compute, std::vector<UnitExchange>*
 // capacities.
 void AddRowExchanges(const Shape& s, DType compute, std::vector<UnitExchange>* exchanges) {
   const auto send = [&](int64_t forward, int64_t backward, DType type, int64_t selective = 0) {
-    exchanges->push_back({Group::kExpert, forward, backward, Exchange::kSend, type, selective});
+    exchanges->push_back({Group::kExpert, forward, backward, Exchange::kAllToAll, type, selective});
   };
   const int64_t rows = s.dispatched_rows(), all = rows * s.hidden;
   send(2 * rows, rows, DType::kFp32, 2 * rows);
@@ -52,11 +52,11 @@ std::vector<UnitExchange> LlamaBlockExchanges(const Shape& s, DType compute) {
   std::vector<UnitExchange> exchanges;
   if (s.context > 1) {
     const int64_t all = s.latent ? SampleLatents(s) : s.AllKeys();
-    exchanges = {{Group::kContext, all, all, Exchange::kGather, compute},
-                 {Group::kContext, 0, all, Exchange::kSumPart, compute}};
+    exchanges = {{Group::kContext, all, all, Exchange::kAllGather, compute},
+                 {Group::kContext, 0, all, Exchange::kReduceScatter, compute}};
     if (s.experts > 0) {
       const int64_t counts = s.tokens * s.context / s.sequence * s.experts;
-      exchanges.push_back({Group::kContext, counts, 0, Exchange::kSum, DType::kFp32, counts});
+      exchanges.push_back({Group::kContext, counts, 0, Exchange::kAllReduce, DType::kFp32, counts});
     }
   }
   AddStreamExchanges(s, compute, &exchanges);
@@ -71,16 +71,16 @@ std::vector<UnitExchange> LlamaBlockExchanges(const Shape& s, DType compute) {
 std::vector<UnitExchange> LlamaEmbeddingExchanges(const Shape& s, DType compute) {
   if (s.tensor == 1) return {};
   const int64_t all = s.tokens * s.hidden;
-  return {{Group::kTensor, all, 0, Exchange::kSumPart, compute},
-          {Group::kTensor, 0, all, Exchange::kGather, compute}};
+  return {{Group::kTensor, all, 0, Exchange::kReduceScatter, compute},
+          {Group::kTensor, 0, all, Exchange::kAllGather, compute}};
 }
 
 std::vector<UnitExchange> LlamaHeadExchanges(const Shape& s, DType compute) {
   if (s.tensor == 1) return {};
   const int64_t all = s.tokens * s.hidden;
-  return {{Group::kTensor, all, 0, Exchange::kGather, compute},
-          {Group::kTensor, s.tokens * s.tensor, 0, Exchange::kGather, DType::kFp32},
-          {Group::kTensor, 0, all, Exchange::kSumPart, compute}};
+  return {{Group::kTensor, all, 0, Exchange::kAllGather, compute},
+          {Group::kTensor, s.tokens * s.tensor, 0, Exchange::kAllGather, DType::kFp32},
+          {Group::kTensor, 0, all, Exchange::kReduceScatter, compute}};
 }
 
 }  // namespace fsdpd

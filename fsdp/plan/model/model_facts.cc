@@ -530,13 +530,13 @@ bool MatchesAny(const std::string& name, const std::vector<std::string>& pattern
 
 const char* VerbOf(Exchange what) {
   switch (what) {
-    case Exchange::kSum:
+    case Exchange::kAllReduce:
       return "sums";
-    case Exchange::kGather:
+    case Exchange::kAllGather:
       return "gathers";
-    case Exchange::kSumPart:
+    case Exchange::kReduceScatter:
       return "sums its part of";
-    case Exchange::kSend:
+    case Exchange::kAllToAll:
       return "sends";
   }
   return "?";

@@ -63,7 +63,7 @@ struct ParamFacts {
   // step's choice counts (ModelFacts::choices). Else -1.
   int64_t choices_begin = -1;
 
-  bool balances() const { return choices_begin >= 0; }
+  bool is_selection_bias() const { return choices_begin >= 0; }
   // Inline, because plug-ins use units without linking the planner.
   int64_t elements() const {
     int64_t product = 1;
@@ -84,10 +84,10 @@ struct SavedBytes {
 
 // Collectives that a unit runs through its context (fsdp/model/unit/unit_context.h).
 enum class Exchange {
-  kSum,      // AllReduce
-  kGather,   // AllGather
-  kSumPart,  // SendParts
-  kSend,     // AllToAll
+  kAllReduce,
+  kAllGather,
+  kReduceScatter,  // UnitContext::SendParts: the unit sums the parts that it receives.
+  kAllToAll,
 };
 const char* VerbOf(Exchange what);  // "gathers"
 
@@ -98,7 +98,7 @@ struct UnitExchange {
   Group group = Group::kSelf;
   int64_t forward_elements = 0;
   int64_t backward_elements = 0;
-  Exchange what = Exchange::kSum;
+  Exchange what = Exchange::kAllReduce;
   DType type = DType::kFp32;
   int64_t selective_elements = 0;  // Part of forward_elements that selective recompute runs again.
 };

@@ -217,15 +217,15 @@ TEST(DescribeSpec, AssignsChoiceCountsToSelectionBiases) {
   experts.dense_layers = 1;
   experts.sigmoid = experts.selection_bias = true;
   EXPECT_EQ(DescribeSpec(spec).choices, 0);
-  EXPECT_FALSE(Param(DescribeSpec(spec), 2, "ffn.router_bias").balances());
+  EXPECT_FALSE(Param(DescribeSpec(spec), 2, "ffn.router_bias").is_selection_bias());
   experts.bias_update_rate = 0.001;
   spec.frozen = {"layer.2.ffn.router_bias"};
   const ModelFacts facts = DescribeSpec(spec);
   EXPECT_EQ(facts.choices, 24);
   EXPECT_EQ(Param(facts, 2, "ffn.router_bias").choices_begin, 0);
-  EXPECT_FALSE(Param(facts, 3, "ffn.router_bias").balances());
+  EXPECT_FALSE(Param(facts, 3, "ffn.router_bias").is_selection_bias());
   EXPECT_EQ(Param(facts, 4, "ffn.router_bias").choices_begin, 16);
-  EXPECT_FALSE(Param(facts, 4, "ffn.router").balances());
+  EXPECT_FALSE(Param(facts, 4, "ffn.router").is_selection_bias());
   EXPECT_FALSE(Param(facts, 4, "ffn.router_bias").trainable);
 }
 

@@ -72,7 +72,7 @@ class Costs {
         return HostCopySeconds(spec_, profile_, BucketOf(i).offloaded_bytes());
       case Op::kOffloadActivations:
       case Op::kFetchActivations:
-        return KeptCopy(i.unit);
+        return ActivationCopy(i.unit);
       case Op::kDropActivations:
         return 0;
       case Op::kLoss:
@@ -119,7 +119,7 @@ class Costs {
     seconds.forward = of(Op::kForward);
     seconds.backward = of(Op::kBackward);
     seconds.deferred = DeferredPasses(unit);
-    if (OffloadsActivations(spec_, model_, unit)) seconds.kept_copy = KeptCopy(unit);
+    if (OffloadsActivations(spec_, model_, unit)) seconds.activation_copy = ActivationCopy(unit);
     for (const int bucket : layout_.units[unit].buckets) AddBucket(bucket, &seconds);
     return seconds;
   }
@@ -140,7 +140,7 @@ class Costs {
   }
 
  private:
-  double KeptCopy(int unit) const {
+  double ActivationCopy(int unit) const {
     return HostCopySeconds(spec_, profile_, SavedBytesOf(spec_, model_, unit));
   }
 
@@ -157,11 +157,11 @@ class Costs {
     };
     (at.groups.shard == Group::kSelf ? seconds->cast : seconds->gather) += of(Op::kGather);
     if (at.pieces > 1) seconds->gather_replica += of(Op::kGatherReplica);
-    if (at.changes()) seconds->update += of(Op::kUpdate);
+    if (at.is_updated()) seconds->update += of(Op::kUpdate);
     seconds->fetch += of(Op::kFetch);
     if (!at.trainable) return;
-    seconds->reduce_set += of(Op::kReduce);
-    seconds->reduce_add += of(Op::kReduce, /*accumulate=*/true);
+    seconds->first_reduce += of(Op::kReduce);
+    seconds->accumulating_reduce += of(Op::kReduce, /*accumulate=*/true);
     if (at.groups.replicate != Group::kSelf) seconds->reduce_outer += of(Op::kReduceOuter);
   }
 

@@ -40,16 +40,16 @@ std::array<ExchangeCost, kGroups> ExchangeCosts(const Spec& spec, const ModelFac
 struct UnitSeconds {
   double forward = 0;
   double backward = 0;
-  double deferred = 0;  // Deferrable part of the backward (weight gradients).
-  double cast = 0;      // A local gather, which runs on compute.
-  double gather = 0;    // Other gathers.
-  double reduce_set = 0;
-  double reduce_add = 0;
+  double deferred = 0;             // Deferrable part of the backward (weight gradients).
+  double cast = 0;                 // A local gather, which runs on compute.
+  double gather = 0;               // Other gathers.
+  double first_reduce = 0;         // Reduce of the first micro-batch, which sets the gradient shard.
+  double accumulating_reduce = 0;  // Reduce of a later one, which adds to it.
   double reduce_outer = 0;
   double gather_replica = 0;
   double update = 0;
-  double fetch = 0;      // Fetch of offloaded state; writing back takes as long and overlaps.
-  double kept_copy = 0;  // Offload of saved activations, each way.
+  double fetch = 0;            // Fetch of offloaded state; writing back takes as long and overlaps.
+  double activation_copy = 0;  // Offload of saved activations, each way.
 };
 struct StepSeconds {
   std::vector<UnitSeconds> units;

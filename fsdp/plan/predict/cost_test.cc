@@ -217,7 +217,7 @@ TEST(Cost, SelectiveRecomputeRepeatsExchanges) {
   i.unit = 0;
   i.recompute = Recompute::kSelective;
   const double backward = c.SecondsOf(i);
-  c.model.units[0].exchanges = {{Group::kShard, 64, 0, Exchange::kSum, DType::kFp32, 32}};
+  c.model.units[0].exchanges = {{Group::kShard, 64, 0, Exchange::kAllReduce, DType::kFp32, 32}};
   EXPECT_EQ(c.SecondsOf(i), backward + kLatency + 2 * 32 * 4 * 3 / 4. / 64);
 }
 

@@ -76,7 +76,7 @@ class Estimate {
   Part Forward(bool first) const {
     Part part;
     for (int u = 0; u + 1 < units_; ++u) part.compute += seconds_.units[u].forward;
-    for (const UnitSeconds& unit : seconds_.units) part.staged += unit.kept_copy;
+    for (const UnitSeconds& unit : seconds_.units) part.staged += unit.activation_copy;
     part.gather = gathers_[first ? 0 : 1];
     if (!first) {
       if (spec_.shards_grads()) part.reduce = LastReduce(/*first=*/false);  // From the previous micro-batch.
@@ -97,7 +97,7 @@ class Estimate {
     part.gather = gathers_back_[first ? 0 : 1];
     for (const UnitSeconds& unit : seconds_.units) {
       part.compute += unit.backward;
-      part.staged += unit.kept_copy;
+      part.staged += unit.activation_copy;
     }
     if (spec_.shards_grads()) part.reduce = ReducesBesideBackward(first);
     return part;
@@ -120,7 +120,7 @@ class Estimate {
   }
 
   double ReduceOf(const UnitSeconds& unit, bool first) const {
-    return first || !spec_.shards_grads() ? unit.reduce_set : unit.reduce_add;
+    return first || !spec_.shards_grads() ? unit.first_reduce : unit.accumulating_reduce;
   }
   double LastReduce(bool first) const { return ReduceOf(seconds_.units.front(), first); }
   double FirstGather() const { return seconds_.units.front().gather; }

@@ -329,9 +329,9 @@ void Add(const Layout& layout, Lines* lines) {
     const Bucket& bucket = layout.buckets[b];
     lines->push_back(absl::StrCat(
         "bucket ", b, " ", layout.units[bucket.unit].name,
-        bucket.trainable    ? " trainable"
-        : bucket.balances() ? absl::StrCat(" balances by choices from ", bucket.choices_begin)
-                            : " frozen",
+        bucket.trainable             ? " trainable"
+        : bucket.is_selection_bias() ? absl::StrCat(" balances by choices from ", bucket.choices_begin)
+                                     : " frozen",
         bucket.tied_replica == TiedReplica::kNone ? ": " : ", of two stages: ", bucket.bucket_elements,
         " elements, shard ", bucket.shard_elements, ", main ", bucket.main_elements));
     lines->push_back(GroupsOf(bucket));

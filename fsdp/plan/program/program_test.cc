@@ -432,7 +432,7 @@ TEST(Balancing, UpdatesWithoutGradientThenSnapshots) {
     Lines of_bias;
     for (size_t i = 0; i < made.program.instructions.size(); ++i) {
       const Instruction& at = made.program.instructions[i];
-      if (at.bucket < 0 || !made.layout.buckets[at.bucket].balances()) continue;
+      if (at.bucket < 0 || !made.layout.buckets[at.bucket].is_selection_bias()) continue;
       of_bias.push_back(NameOf(at.op));
       if (at.op == Op::kUpdate) EXPECT_TRUE(at.uses.empty());
       if (at.op == Op::kUpdate) EXPECT_EQ(at.after_previous.size(), 1u);

@@ -112,7 +112,7 @@ Traffic TrafficOf(const Mesh& mesh, const Layout& layout, const Instruction& ins
 }
 
 int64_t ReceivedBytes(const Mesh& mesh, const UnitExchange& exchange, int64_t elements) {
-  const Pattern pattern = exchange.what == Exchange::kSum ? Pattern::kAllReduce : Pattern::kAllGather;
+  const Pattern pattern = exchange.what == Exchange::kAllReduce ? Pattern::kAllReduce : Pattern::kAllGather;
   return Received(pattern, elements * BytesOf(exchange.type), mesh.SizeOf(exchange.group));
 }
 

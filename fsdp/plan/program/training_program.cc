@@ -48,7 +48,7 @@ std::vector<int> AppendUpdates(const Spec& spec, const Layout& layout, ReducedGr
   const int norm = grads->Norm();
   state->Begin();
   for (int b = 0; b < buckets; ++b) {
-    if (!layout.buckets[b].changes()) continue;
+    if (!layout.buckets[b].is_updated()) continue;
     const int update = grads->Update(b, norm, state->FetchOf(b));
     if (layout.buckets[b].offloaded.empty()) continue;
     if (spec.checkpoint.saves()) snapshots[b] = AppendSnapshot(layout, b, update, writer);
@@ -63,7 +63,7 @@ void AppendSnapshots(const Layout& layout, const ReducedGrads& grads, ProgramWri
                      std::vector<int>* snapshots) {
   for (const bool changes : {true, false}) {
     for (size_t i = 0; i < layout.buckets.size(); ++i) {
-      if (layout.buckets[i].changes() != changes || (*snapshots)[i] >= 0) continue;
+      if (layout.buckets[i].is_updated() != changes || (*snapshots)[i] >= 0) continue;
       const auto b = static_cast<int>(i);
       (*snapshots)[i] = AppendSnapshot(layout, b, changes ? grads.UpdateOrEnd(b) : -1, writer);
     }
@@ -86,7 +86,7 @@ void WaitForPreviousStep(const Layout& layout, const GatheredParams& params, con
     // An Update on another lane is not ordered after compute.
     if (state.first_fetch() >= 0) waits.emplace_back(params.FirstReader(b), writer->last(LaneId::kCompute));
     const bool staged = state.FetchOf(b) >= 0;  // Already ordered after all copies.
-    if (snapshots[i] >= 0 && layout.buckets[i].changes() && !staged)
+    if (snapshots[i] >= 0 && layout.buckets[i].is_updated() && !staged)
       waits.emplace_back(grads.UpdateOrEnd(b), snapshots[i]);
   }
   if (state.first_fetch() >= 0) waits.emplace_back(state.first_fetch(), state.last_use());

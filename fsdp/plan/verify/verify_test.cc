@@ -473,7 +473,7 @@ void Balance(Spec* spec) {
 // The last bucket of a layer.
 int BiasOf(const Compiled& c, int unit) {
   const int bucket = c.layout.units[unit].buckets.back();
-  EXPECT_TRUE(c.layout.buckets[bucket].balances());
+  EXPECT_TRUE(c.layout.buckets[bucket].is_selection_bias());
   return bucket;
 }
 

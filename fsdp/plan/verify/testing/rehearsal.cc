@@ -620,7 +620,8 @@ Outcome RunReference(const Layout& layout, const Spec& spec, ProgramKind kind, i
     outcome.steps.push_back(norm);
     for (size_t b = 0; trains && b < layout.buckets.size(); ++b) {
       const Bucket& bucket = layout.buckets[b];
-      if (bucket.changes()) outcome.main[b] = Updated(outcome.main[b], bucket.trainable ? grad[b] : 0, norm);
+      if (bucket.is_updated())
+        outcome.main[b] = Updated(outcome.main[b], bucket.trainable ? grad[b] : 0, norm);
     }
     if (!trains || !spec.checkpoint.saves()) continue;
     outcome.copies.insert(outcome.copies.end(), outcome.main.begin(), outcome.main.end());
