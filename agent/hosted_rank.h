@@ -55,7 +55,7 @@ struct HostedRank {
   Evidence evidence;                                 // Evidence of the current hang; null: not started.
   bool no_progress_logged = false;                   // The current hang was logged.
 
-  bool left() const { return gone && memory.settled(); }
+  bool released() const { return gone && memory.settled(); }
 
   // Kills the whole process tree. Repeat until it is gone: it may fork meanwhile.
   void Kill(absl::Time now);

@@ -207,7 +207,7 @@ int RankSupervisor::TurnMs() const {
   for (const auto& [id, attempt] : attempts_) {
     for (const Rank& rank : attempt->ranks) {
       const bool ends = attempt->stopping || rank.exit_reported;
-      if (ends && !rank.left() && !rank.IsStuck(now)) return kStoppingTickMs;
+      if (ends && !rank.released() && !rank.IsStuck(now)) return kStoppingTickMs;
     }
   }
   return kTickMs;
@@ -288,7 +288,7 @@ void RankSupervisor::Tick(absl::Time now) {
     Attempt* attempt = it->second.get();
     if (now >= attempt->retry_at) Guard(attempt, kAllRanks, [&] { Advance(attempt, now); });
     const bool left = std::all_of(attempt->ranks.begin(), attempt->ranks.end(),
-                                  [](const Rank& rank) { return rank.exit_reported && rank.left(); });
+                                  [](const Rank& rank) { return rank.exit_reported && rank.released(); });
     if (!left) {
       ++it;
       continue;
@@ -359,7 +359,7 @@ std::vector<int> RankSupervisor::UsedDevices() const {
   std::vector<int> used;
   for (const auto& [id, attempt] : attempts_) {
     for (const Rank& rank : attempt->ranks) {
-      if (!rank.left()) used.push_back(rank.device);
+      if (!rank.released()) used.push_back(rank.device);
     }
   }
   return used;

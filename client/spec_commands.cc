@@ -89,8 +89,9 @@ int ReportSpec(Session* session, const SpecText& spec, LocatedViolations violati
 // validated here, so that all errors are reported together.
 int ReportParseErrors(Session* session, const SpecText& spec) {
   if (!spec.is_tree) return ReportSpec(session, spec, {});
-  return ReportSpec(session, spec,
-                    Located(MakePlan(spec.spec, /*budget_bytes_per_rank=*/0, spec.unread).violations, spec));
+  return ReportSpec(
+      session, spec,
+      Located(MakePlan(spec.spec, /*budget_bytes_per_rank=*/0, spec.unparsed).violations, spec));
 }
 
 absl::StatusOr<v1::ValidateJobResponse> Validate(Session* session, const SpecText& spec) {
@@ -223,7 +224,7 @@ std::vector<LocatedViolations> ViolationsOf(const std::vector<ArrayJob>& jobs) {
     violations.push_back(spec.violations);
     if (!spec.is_tree) continue;
     const LocatedViolations judged =
-        Located(MakePlan(spec.spec, /*budget_bytes_per_rank=*/0, spec.unread).violations, spec);
+        Located(MakePlan(spec.spec, /*budget_bytes_per_rank=*/0, spec.unparsed).violations, spec);
     violations.back().insert(violations.back().end(), judged.begin(), judged.end());
   }
   return violations;

@@ -47,11 +47,11 @@ void AddViolation(const char* rule, const char* field, absl::string_view reason,
   spec->violations.push_back(Locate(fault, spec->places));
 }
 
-// Marks the model as unread too, so that it is not validated.
+// Marks the model as unparsed too, so that it is not validated.
 void AddModelViolation(const char* rule, const char* field, absl::string_view reason, const char* fix,
                        SpecText* spec) {
   AddViolation(rule, field, reason, fix, spec);
-  spec->unread.push_back("model");
+  spec->unparsed.push_back("model");
 }
 
 void InlineHfConfig(const std::filesystem::path& directory, SpecText* spec) {
@@ -69,7 +69,7 @@ void InlineHfConfig(const std::filesystem::path& directory, SpecText* spec) {
   const LocatedViolations violations = ReadHfConfig(*text, path, &model, &places, &initializer_range);
   spec->violations.insert(spec->violations.end(), violations.begin(), violations.end());
   if (HasErrors(violations)) {
-    spec->unread.push_back("model");
+    spec->unparsed.push_back("model");
     return;
   }
   if (initializer_range != kInitializerRange && !spec->spec.train().initial().has_std()) {
@@ -133,7 +133,7 @@ void InlineDescription(const std::filesystem::path& directory, SpecText* spec) {
   if (described.violations.empty()) {
     TakeDescription(described, spec);
   } else {
-    spec->unread.push_back("model");
+    spec->unparsed.push_back("model");
   }
 }
 

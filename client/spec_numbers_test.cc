@@ -57,7 +57,7 @@ TEST(SpecNumbers, FixesHaveValidNumbers) {
       // Skip memory errors: the search for a fix that fits is slow.
       const bool tight = violations.empty() && value[0] > '1';
       const int64_t budget = tight ? 1 << 20 : 0;
-      for (const Violation& fault : MakePlan(spec.spec, budget, spec.unread).violations)
+      for (const Violation& fault : MakePlan(spec.spec, budget, spec.unparsed).violations)
         violations.push_back(fault);
       for (const Violation& fault : violations) {
         ++advised;

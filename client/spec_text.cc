@@ -116,11 +116,11 @@ class SpecReader {
         {place, {std::move(rule), ViolationLevel::kError, field, std::move(reason), std::move(fix), "", ""}});
   }
 
-  // Records that the text of this field is not in the spec. For a list element the whole list is unread,
+  // Records that the text of this field is not in the spec. For a list element the whole list is unparsed,
   // because the indices of the other elements would be wrong.
-  void Unread(const std::string& field) {
+  void MarkUnparsed(const std::string& field) {
     if (!field.empty())
-      out_.unread.push_back(field.substr(0, field.back() == ']' ? field.rfind('[') : field.npos));
+      out_.unparsed.push_back(field.substr(0, field.back() == ']' ? field.rfind('[') : field.npos));
   }
 
   void ReadMessage(const TextNode& node, const std::string& path, Message* message) {
@@ -159,7 +159,7 @@ class SpecReader {
   void UnknownField(const TextNode& child, const std::string& path, const Descriptor& type) {
     const std::string field = Join(path, child.key);
     if (const std::string name = CurrentFieldName(type.full_name(), child.key); !name.empty()) {
-      out_.unread.push_back(Join(path, name));
+      out_.unparsed.push_back(Join(path, name));
       return AddViolation(child.key_place, "renamed_field", field, absl::StrCat("renamed to ", name),
                           "use the new name");
     }
@@ -186,7 +186,7 @@ class SpecReader {
   // `suggestion` is the name of a field below `path`.
   void UnknownField(const TextNode& child, const std::string& path, const std::string& field,
                     const std::string& suggestion) {
-    out_.unread.push_back(Join(path, suggestion));
+    out_.unparsed.push_back(Join(path, suggestion));
     AddViolation(child.key_place, "unknown_field", field, absl::StrCat("unknown field ", field),
                  absl::StrCat("did you mean ", suggestion, "?"));
   }
@@ -206,13 +206,13 @@ class SpecReader {
   }
 
   void NoValue(const TextNode& node, const std::string& path, absl::string_view instead) {
-    Unread(path);
+    MarkUnparsed(path);
     AddViolation(node.key_place.line > 0 ? node.key_place : node.place, "no_value", path, "has no value",
                  absl::StrCat(instead, ", or remove the field"));
   }
 
   void WrongType(const TextNode& node, const std::string& path, absl::string_view wanted, std::string fix) {
-    Unread(path);
+    MarkUnparsed(path);
     const std::string got = node.kind == TextNode::Kind::kScalar
                                 ? absl::StrCat("'", node.text.substr(0, 80), "'")
                                 : NameOf(node.kind);
@@ -324,7 +324,7 @@ class SpecReader {
     const std::vector<std::string> names = ValuesOf(path, *field.enum_type());
     const std::string suggestion =
         SuggestValue(field.enum_type()->name(), absl::AsciiStrToLower(node.text), names);
-    Unread(path);
+    MarkUnparsed(path);
     AddViolation(node.place, "unknown_value", path,
                  absl::StrCat("'", node.text.substr(0, 80), "' is not a value of ", path),
                  suggestion.empty() ? absl::StrCat("write one of ", absl::StrJoin(names, ", "))
@@ -366,7 +366,7 @@ class SpecReader {
   }
 
   void OutOfRange(const TextNode& node, const std::string& path, const char* instead) {
-    Unread(path);
+    MarkUnparsed(path);
     AddViolation(node.place, "out_of_range", path, absl::StrCat(node.text.substr(0, 80), " does not fit"),
                  absl::StrCat("write ", instead));
   }
@@ -419,7 +419,7 @@ void ApplySet(const std::string& set, TextNode* root, SpecReader* reader) {
   const size_t equals = set.find('=');
   const std::string path = set.substr(0, equals);
   const auto bad = [&](const std::string& reason) {
-    if (!path.empty()) reader->Unread(path);
+    if (!path.empty()) reader->MarkUnparsed(path);
     reader->AddViolation(place, "bad_set", path, reason, "write path=value, as in train.steps=20");
   };
   if (equals == std::string::npos || equals == 0) return bad("is not path=value");

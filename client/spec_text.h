@@ -29,7 +29,7 @@ struct SpecText {
       violations;  // At most 100. Includes warnings about files that the spec names (spec_file.h).
   // Fields that the text has but `spec` lacks: values of a wrong type, and the likely targets of misspelled
   // names. CheckJob() does not report them as missing.
-  std::vector<std::string> unread;
+  std::vector<std::string> unparsed;
   bool is_tree = false;  // The text has fields; otherwise there is nothing to validate.
   FieldPlaces places;    // Positions of all fields in the text; "" is the whole text.
 };

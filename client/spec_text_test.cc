@@ -403,8 +403,8 @@ TEST(SpecText, ReturnsUnreadFields) {
       "fsdp: {strategy: zero9}\nresources: {zzzzzzzz: 1}\n",
       "f");
   EXPECT_TRUE(text.is_tree);
-  EXPECT_EQ(text.unread, (std::vector<std::string>{"train.steps", "train.seed", "optimizer.adamw.lr",
-                                                   "optimizer.adamw.betas", "fsdp.strategy"}));
+  EXPECT_EQ(text.unparsed, (std::vector<std::string>{"train.steps", "train.seed", "optimizer.adamw.lr",
+                                                     "optimizer.adamw.betas", "fsdp.strategy"}));
   EXPECT_FALSE(ParseSpec("train: [", "f").is_tree);
   EXPECT_FALSE(ParseSpec("- a", "f").is_tree);
 }

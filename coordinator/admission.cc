@@ -126,15 +126,15 @@ absl::Status CheckSize(const v1::JobSpec& spec) {
 Examined Admission::Examine(const v1::JobSpec& spec, int64_t budget_bytes_per_rank) const {
   const Violations shape = CheckShape(spec);
   // An unknown enum number is cleared from its field and reported; the rules check the rest.
-  std::vector<std::string> unread;
+  std::vector<std::string> unparsed;
   for (const Violation& violation : shape) {
-    if (violation.rule == kUnknownEnum) unread.push_back(violation.field);
+    if (violation.rule == kUnknownEnum) unparsed.push_back(violation.field);
   }
   const PlaceRequest request = RequestOf(WithDefaults(spec, nullptr));
   const std::vector<NodeSlots> nodes = nodes_();
   MemoryOffer offer{budget_bytes_per_rank, /*host_bytes=*/0, /*firm=*/true};
   if (budget_bytes_per_rank <= 0) offer = OfferTo(request, nodes);
-  Examined examined{plan_(spec, offer.bytes_per_rank, unread), LeavesPlanOpen(spec, offer)};
+  Examined examined{plan_(spec, offer.bytes_per_rank, unparsed), LeavesPlanOpen(spec, offer)};
   Violations* violations = &examined.plan.violations;
   violations->insert(violations->begin(), shape.begin(), shape.end());
   JudgeEnv(spec, request.device, nodes, violations);

@@ -37,7 +37,7 @@ struct PlanInputs {
 class Admission {
  public:
   using Planner = std::function<Plan(const v1::JobSpec& spec, int64_t budget_bytes_per_rank,
-                                     const std::vector<std::string>& unread)>;
+                                     const std::vector<std::string>& unparsed)>;
 
   explicit Admission(IdleNodes nodes, Planner plan = MakePlan)
       : nodes_(std::move(nodes)), plan_(std::move(plan)) {}

@@ -218,7 +218,7 @@ void AgentService::Stream::LogEnd(const absl::Status& end) {
 void AgentService::Stream::OnDone() {
   // An agent that stops closes its side; a broken connection cancels the call, which is only certain here.
   if (session_ != nullptr && in_order_ && !context_->IsCancelled()) session_->Left();
-  if (owner_.has_value()) service_->places_.Release(*owner_);
+  if (owner_.has_value()) service_->stream_quota_.Release(*owner_);
   self_.reset();
 }
 
@@ -247,10 +247,10 @@ absl::Status AgentService::AdmitStream(const grpc::CallbackServerContext& contex
 }
 
 absl::Status AgentService::TakePlace(const grpc::CallbackServerContext& context, std::string* owner) {
-  if (parts_.authorizer->open()) return places_.Take(*owner, kMaxAgentStreams);
+  if (parts_.authorizer->open()) return stream_quota_.Take(*owner, kMaxAgentStreams);
   const std::vector<std::string> names = parts_.authorizer->CertificateNamesOf(context);
   *owner = absl::StrJoin(names, ",");
-  return places_.Take(*owner, kMaxStreamsPerNode * std::max<int>(1, names.size()));
+  return stream_quota_.Take(*owner, kMaxStreamsPerNode * std::max<int>(1, names.size()));
 }
 
 absl::Status AgentService::RefuseLate(const grpc::CallbackServerContext& context, const std::string& owner) {

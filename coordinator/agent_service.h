@@ -19,7 +19,7 @@
 #include "coordinator/agent_session.h"
 #include "coordinator/audit_log.h"
 #include "coordinator/authorizer.h"
-#include "coordinator/stream_places.h"
+#include "coordinator/stream_quota.h"
 #include "proto/fsdpd/v1/agent.grpc.pb.h"
 
 namespace fsdpd {
@@ -45,7 +45,7 @@ class AgentService final : public v1::AgentLink::CallbackService {
 
  private:
   class Stream;
-  // Checks before the first message. If OK, the stream holds a place of `owner` (stream_places.h).
+  // Checks before the first message. If OK, the stream counts against the quota of `owner` (stream_quota.h).
   absl::Status AdmitStream(const grpc::CallbackServerContext& context, std::string* owner);
   absl::Status TakePlace(const grpc::CallbackServerContext& context, std::string* owner);
   // Rejects a stream that did not register in time.
@@ -60,7 +60,7 @@ class AgentService final : public v1::AgentLink::CallbackService {
                           const absl::Status& admitted, const std::string& revoked_serial = "");
 
   const Parts parts_;
-  StreamPlaces places_;
+  StreamQuota stream_quota_;
   Repeats refusals_;
 };
 

@@ -15,7 +15,7 @@ void Departure::LeaveWithin(absl::Duration time) {
   end_ = std::min(end_, clock_->Now() + time);
 }
 
-absl::Duration Departure::left() const {
+absl::Duration Departure::remaining() const {
   MutexLock lock(&mutex_);
   return end_ - clock_->Now();
 }

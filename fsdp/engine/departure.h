@@ -21,9 +21,9 @@ class Departure {
 
   void LeaveWithin(absl::Duration time);
 
-  bool requested() const { return left() < absl::InfiniteDuration(); }
+  bool requested() const { return remaining() < absl::InfiniteDuration(); }
   // Negative after the deadline; infinite if LeaveWithin was never called.
-  absl::Duration left() const;
+  absl::Duration remaining() const;
 
  private:
   Clock* const clock_;

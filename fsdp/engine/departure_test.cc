@@ -8,7 +8,7 @@ namespace {
 TEST(Departure, IsNotRequestedAtFirst) {
   const Departure departure;
   EXPECT_FALSE(departure.requested());
-  EXPECT_EQ(departure.left(), absl::InfiniteDuration());
+  EXPECT_EQ(departure.remaining(), absl::InfiniteDuration());
 }
 
 TEST(Departure, EarliestDeadlineWins) {
@@ -17,13 +17,13 @@ TEST(Departure, EarliestDeadlineWins) {
   departure.LeaveWithin(absl::Seconds(10));
   EXPECT_TRUE(departure.requested());
   clock.Advance(absl::Seconds(4));
-  EXPECT_EQ(departure.left(), absl::Seconds(6));
+  EXPECT_EQ(departure.remaining(), absl::Seconds(6));
   departure.LeaveWithin(absl::Seconds(7));
-  EXPECT_EQ(departure.left(), absl::Seconds(6));
+  EXPECT_EQ(departure.remaining(), absl::Seconds(6));
   departure.LeaveWithin(absl::Seconds(1));
-  EXPECT_EQ(departure.left(), absl::Seconds(1));
+  EXPECT_EQ(departure.remaining(), absl::Seconds(1));
   clock.Advance(absl::Seconds(2));
-  EXPECT_EQ(departure.left(), absl::Seconds(-1));
+  EXPECT_EQ(departure.remaining(), absl::Seconds(-1));
   EXPECT_TRUE(departure.requested());
 }
 
@@ -32,7 +32,7 @@ TEST(Departure, IgnoresWallClockChanges) {
   Departure departure(&clock);
   departure.LeaveWithin(absl::Seconds(10));
   clock.StepWall(absl::Hours(1));
-  EXPECT_EQ(departure.left(), absl::Seconds(10));
+  EXPECT_EQ(departure.remaining(), absl::Seconds(10));
 }
 
 TEST(Departure, EstimatesTimeToSave) {

@@ -158,7 +158,7 @@ void Operations::MakeBuffers() {
   for (const Buffer& buffer : parts_.plan->program.buffers) {
     BucketBuffers& of = buffers_[buffer.bucket];
     const BucketTypes& types = layout().buckets[buffer.bucket].types;
-    const at::ScalarType gradient = ScalarTypeOf(types.wire);
+    const at::ScalarType gradient = ScalarTypeOf(types.grad_comm);
     switch (buffer.kind) {
       case BufferKind::kGathered: {
         const Bucket& bucket = layout().buckets[buffer.bucket];
@@ -484,7 +484,7 @@ absl::Status Operations::Reduce(const Instruction& instruction) {
   if (SumsInOneKernel(spec(), bucket)) return ReduceInOneKernel(instruction);
   const at::Tensor& grad = parts_.params->grad_shard(instruction.bucket);
   const int64_t elements = grad.numel();
-  const bool narrow_wire = bucket.types.wire != DType::kFp32;  // On the CPU.
+  const bool narrow_wire = bucket.types.grad_comm != DType::kFp32;  // On the CPU.
   // Reduce-scatter sums in fp32: into the gradient shard directly, or into a temporary buffer that is added
   // or converted.
   at::Tensor sum = grad;
@@ -494,7 +494,7 @@ absl::Status Operations::Reduce(const Instruction& instruction) {
   }
   void* scratch = narrow_wire ? buffers.wire.mutable_data_ptr() : nullptr;
   FSDPD_RETURN_IF_ERROR(
-      group->ReduceScatter(whole.mutable_data_ptr(), scratch, Floats(sum), elements, bucket.types.wire));
+      group->ReduceScatter(whole.mutable_data_ptr(), scratch, Floats(sum), elements, bucket.types.grad_comm));
   if (instruction.accumulate && grad.is_cpu()) {
     AddSums(Floats(sum), elements, bucket.types.gradient, grad.mutable_data_ptr());
   } else if (instruction.accumulate) {
@@ -513,7 +513,7 @@ absl::Status Operations::ReduceInOneKernel(const Instruction& instruction) {
   const at::Tensor& grad = parts_.params->grad_shard(instruction.bucket);
   FSDPD_RETURN_IF_ERROR(GroupOf(instruction)
                             ->AllToAll(buffers.reduce.const_data_ptr(), buffers.wire.mutable_data_ptr(),
-                                       grad.numel(), bucket.types.wire));
+                                       grad.numel(), bucket.types.grad_comm));
   kernels::SumPartsArgs args = {};
   args.parts = buffers.wire.const_data_ptr();
   args.sum = grad.mutable_data_ptr();
@@ -523,7 +523,7 @@ absl::Status Operations::ReduceInOneKernel(const Instruction& instruction) {
   args.rank = GroupOf(instruction)->rank();
   args.own = buffers.reduce.narrow(0, args.rank * args.count, args.count).const_data_ptr();
   args.addend = instruction.accumulate ? args.sum : nullptr;
-  args.type = bucket.types.wire;
+  args.type = bucket.types.grad_comm;
   args.sum_type = bucket.types.gradient;
   kernels::SumParts(args, kernels::CurrentStream(grad.get_device()));
   return absl::OkStatus();

@@ -435,7 +435,7 @@ absl::Status Trainer::LeaveUnlessItFits(int64_t next_step) {
   estimate.bytes = snapshot_->bytes();
   estimate.step_seconds = step_seconds_;
   estimate.steps = schedule_->StepsToSave(next_step, RunsAhead() ? Executor::kMaxInFlight + 1 : 2);
-  const absl::Duration needed = TimeToSave(estimate), left = options_.departure->left();
+  const absl::Duration needed = TimeToSave(estimate), left = options_.departure->remaining();
   if (needed <= left) return absl::OkStatus();
   AwaitLastSave().IgnoreError();  // A save in progress may complete in time.
   return absl::CancelledError(

@@ -111,7 +111,7 @@ void AddInstructions(const Plan& plan, v1::Plan* proto) {
 }
 
 Plan MakeUnguarded(const v1::JobSpec& job, int64_t budget_bytes_per_rank,
-                   const std::vector<std::string>& unread);
+                   const std::vector<std::string>& unparsed);
 void Compile(const v1::JobSpec& job, int64_t budget_bytes_per_rank, bool evaluation, Plan* plan);
 absl::Status VerifyAll(const Plan& plan, bool evaluation);
 
@@ -143,11 +143,11 @@ Violations MemoryFaultsBeside(const v1::JobSpec& job, int64_t budget_bytes_per_r
 }
 
 Plan MakeUnguarded(const v1::JobSpec& job, int64_t budget_bytes_per_rank,
-                   const std::vector<std::string>& unread) {
+                   const std::vector<std::string>& unparsed) {
   Plan plan;
-  plan.violations = CheckJob(job, unread);
-  if (HasErrors(plan.violations) || !unread.empty()) {
-    for (Violation& fault : MemoryFaultsBeside(job, budget_bytes_per_rank, plan.violations, unread)) {
+  plan.violations = CheckJob(job, unparsed);
+  if (HasErrors(plan.violations) || !unparsed.empty()) {
+    for (Violation& fault : MemoryFaultsBeside(job, budget_bytes_per_rank, plan.violations, unparsed)) {
       plan.violations.push_back(std::move(fault));
     }
     return plan;
@@ -238,9 +238,11 @@ Violation CompilerBug(const v1::JobSpec& job, const absl::Status& why) {
 
 // Planning is pure, so a failed check is contained here: the process that called (in particular a coordinator
 // with other users' jobs) survives a planner bug.
-Plan MakePlan(const v1::JobSpec& job, int64_t budget_bytes_per_rank, const std::vector<std::string>& unread) {
+Plan MakePlan(const v1::JobSpec& job, int64_t budget_bytes_per_rank,
+              const std::vector<std::string>& unparsed) {
   Plan plan;
-  const absl::Status guarded = GuardChecks([&] { plan = MakeUnguarded(job, budget_bytes_per_rank, unread); });
+  const absl::Status guarded =
+      GuardChecks([&] { plan = MakeUnguarded(job, budget_bytes_per_rank, unparsed); });
   if (!guarded.ok()) plan.violations = {CompilerBug(job, guarded)};
   return plan;
 }

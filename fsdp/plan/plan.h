@@ -56,9 +56,9 @@ int64_t HostBytesOfNode(const Plan& plan);
 
 // Plans a job. Never fails: violations of rules are in Plan::violations. An internal error (a program that
 // fails verification, a failed check) is reported as the single violation `compiler_bug` and logged with the
-// spec. `budget_bytes_per_rank`: memory that nodes offer; 0 if unknown. `unread`: see CheckJob().
+// spec. `budget_bytes_per_rank`: memory that nodes offer; 0 if unknown. `unparsed`: see CheckJob().
 Plan MakePlan(const v1::JobSpec& job, int64_t budget_bytes_per_rank,
-              const std::vector<std::string>& unread = {});
+              const std::vector<std::string>& unparsed = {});
 
 // Plans one of many candidate configurations: skips the search for a fix if the plan exceeds its budget (that
 // search compiles dozens of programs), and skips evaluation.

@@ -422,7 +422,7 @@ Layout MakeLayout(const ModelFacts& model, const LayoutOptions& options) {
 
 bool SumsInOneKernel(const Spec& spec, const Bucket& bucket) {
   return spec.device == DeviceKind::kCuda && bucket.groups.shard != Group::kSelf &&
-         bucket.types.wire != DType::kFp32;
+         bucket.types.grad_comm != DType::kFp32;
 }
 
 bool SquaresComeWithSums(const Spec& spec, const Bucket& bucket) {
@@ -442,7 +442,7 @@ LayoutOptions LayoutOptionsOf(const Spec& spec) {
   options.pieces = spec.mesh.SizeOf(groups.pieces);
   options.slices = spec.mesh.SizeOf(groups.slices);
   // Unsharded gradients are accumulated in place and so are fp32.
-  options.types.wire = spec.shards_grads() ? spec.precision.grad_comm : DType::kFp32;
+  options.types.grad_comm = spec.shards_grads() ? spec.precision.grad_comm : DType::kFp32;
   options.types.gathered = spec.precision.compute;
   // The CUDA optimizer kernel supports split fp32; on CPU, and for SGD, LibTorch needs plain fp32.
   options.types.split_fp32 = spec.device == DeviceKind::kCuda &&

@@ -71,10 +71,10 @@ struct BucketTypes {
   DType main = DType::kFp32;  // Main parameters, as the optimizer stores them.
   // Split fp32: main parameters are stored as bf16 (which gathers send, or round) plus the low 16 bits.
   bool split_fp32 = false;
-  DType moment = DType::kFp32;    // Optimizer moments.
-  DType gathered = DType::kFp32;  // Parameters as they are gathered and as units read them.
-  DType wire = DType::kFp32;      // Gradients as units write them and as they are communicated.
-  DType gradient = DType::kFp32;  // Gradients accumulated over micro-batches, in the rank's shard.
+  DType moment = DType::kFp32;     // Optimizer moments.
+  DType gathered = DType::kFp32;   // Parameters as they are gathered and as units read them.
+  DType grad_comm = DType::kFp32;  // Gradients as units write them and as they are communicated.
+  DType gradient = DType::kFp32;   // Gradients accumulated over micro-batches, in the rank's shard.
 
   // Type of the replica all-gather (HFSDP): replicas assemble a shard from their pieces before the shard is
   // gathered.
@@ -133,7 +133,7 @@ struct Bucket {
                     : bucket_elements * BytesOf(types.gathered);
   }
   int64_t gather_buffer_bytes() const { return read_in_place() ? 0 : gathered_bytes(); }
-  int64_t wire_bytes() const { return bucket_elements * BytesOf(types.wire); }
+  int64_t grad_comm_bytes() const { return bucket_elements * BytesOf(types.grad_comm); }
   int64_t replica_bytes() const { return shard_elements * BytesOf(types.replica()); }
   // Including alignment between parts; a multiple of 256.
   int64_t offloaded_bytes() const;

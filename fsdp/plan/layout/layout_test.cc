@@ -323,7 +323,7 @@ TEST(Layout, FusesSquaresWithFinalNarrowSums) {
   const auto squares = [&spec](DType wire) {
     Bucket bucket;
     bucket.groups = LayoutOptionsOf(spec).groups;
-    bucket.types.wire = wire;
+    bucket.types.grad_comm = wire;
     return SquaresComeWithSums(spec, bucket);
   };
   EXPECT_TRUE(squares(DType::kBf16));

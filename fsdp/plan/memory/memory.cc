@@ -26,7 +26,7 @@ int64_t TcpBytes(const Layout& layout) {
     const auto takes = [&largest](Group group, int64_t elements) {
       largest[group] = std::max(largest[group], elements);
     };
-    if (bucket.types.wire == DType::kFp32) takes(bucket.groups.reduce, bucket.bucket_elements);
+    if (bucket.types.grad_comm == DType::kFp32) takes(bucket.groups.reduce, bucket.bucket_elements);
     if (bucket.groups.replicate != Group::kSelf) takes(bucket.groups.replicate, bucket.shard_elements);
   }
   int64_t bytes = 0;
@@ -99,9 +99,9 @@ std::vector<UnitBytes> BytesByUnit(const Spec& spec, const Layout& layout) {
   for (const Bucket& bucket : layout.buckets) {
     bytes[bucket.unit].gathered += bucket.gather_buffer_bytes();
     if (!bucket.trainable) continue;
-    const bool narrow = bucket.types.wire != DType::kFp32;
+    const bool narrow = bucket.types.grad_comm != DType::kFp32;
     bytes[bucket.unit].reduced +=
-        bucket.wire_bytes() + (narrow ? bucket.wire_bytes() + SumBytes(spec, bucket) : 0);
+        bucket.grad_comm_bytes() + (narrow ? bucket.grad_comm_bytes() + SumBytes(spec, bucket) : 0);
   }
   return bytes;
 }

@@ -315,9 +315,10 @@ class Costs {
                                                     : profile_.network_reduce_bytes_per_second);
     const int64_t gradient = bucket.shard_elements * BytesOf(bucket.types.gradient);
     if (SumsInOneKernel(spec_, bucket)) {
-      return seconds + Memory(bucket.wire_bytes() + (i.accumulate ? 2 : 1) * gradient);
+      return seconds + Memory(bucket.grad_comm_bytes() + (i.accumulate ? 2 : 1) * gradient);
     }
-    if (bucket.types.wire != DType::kFp32) seconds += Memory(bucket.wire_bytes() + bucket.shard_elements * 4);
+    if (bucket.types.grad_comm != DType::kFp32)
+      seconds += Memory(bucket.grad_comm_bytes() + bucket.shard_elements * 4);
     if (i.accumulate) seconds += Memory(bucket.shard_elements * 4 + 2 * gradient);
     return seconds;
   }

@@ -302,7 +302,7 @@ std::string TypesOf(const Bucket& bucket) {
   const BucketTypes& types = bucket.types;
   return absl::StrCat("  main ", NameOf(types.main), ", moments ", NameOf(types.moment), ", gathered ",
                       NameOf(types.gathered), bucket.in_fp8() ? absl::StrCat(" by rows of ", bucket.row) : "",
-                      types.split_fp32 ? " as halves of main" : "", ", wire ", NameOf(types.wire),
+                      types.split_fp32 ? " as halves of main" : "", ", wire ", NameOf(types.grad_comm),
                       ", gradients ", NameOf(types.gradient));
 }
 

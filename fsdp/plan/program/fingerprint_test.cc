@@ -195,7 +195,7 @@ Changes PlanChanges() {
         j->layout.buckets[0].types.gathered = DType::kFp8;
         j->layout.buckets[0].row = 32;
       },
-      [](Job* j) { j->layout.buckets[0].types.wire = DType::kBf16; },
+      [](Job* j) { j->layout.buckets[0].types.grad_comm = DType::kBf16; },
       [](Job* j) { j->layout.buckets[0].types.gradient = DType::kBf16; },
       [](Job* j) { j->layout.buckets[0].types.split_fp32 = true; },
       [](Job* j) { j->layout.units[1].borrows = -1; },

@@ -26,7 +26,7 @@ const char* NameOf(BufferKind kind) {
 
 int64_t SumBytes(const Spec& spec, const Bucket& bucket) {
   const bool set_in_place = bucket.types.gradient == DType::kFp32 && spec.micro_batches_per_step() == 1;
-  if (bucket.types.wire == DType::kFp32 || set_in_place || SumsInOneKernel(spec, bucket)) return 0;
+  if (bucket.types.grad_comm == DType::kFp32 || set_in_place || SumsInOneKernel(spec, bucket)) return 0;
   return (bucket.shard_elements * BytesOf(DType::kFp32) + kBufferAlignBytes - 1) / kBufferAlignBytes *
          kBufferAlignBytes;
 }

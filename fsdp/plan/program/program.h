@@ -140,7 +140,7 @@ struct Instruction {
 
 enum class BufferKind {
   kGathered,  // Parameters of a bucket, in BucketTypes::gathered; 0 bytes if read in place.
-  kReduce,    // Whole gradient of a bucket, in BucketTypes::wire.
+  kReduce,    // Whole gradient of a bucket, in BucketTypes::grad_comm.
   // For a Reduce in less than fp32: its sums (SumBytes), then a receive buffer as large as the kReduce
   // buffer.
   kWire,

@@ -540,7 +540,7 @@ TEST(Program, WireBufferExistsOnlyBelowFp32) {
       const ProgramCase made =
           ThreeUnits(strategy, [&](Spec* spec) { spec->precision.grad_comm = grad_comm; });
       const bool wanted = grad_comm == DType::kBf16 && made.spec.shards_grads();
-      EXPECT_EQ(made.layout.buckets[0].types.wire, wanted ? DType::kBf16 : DType::kFp32);
+      EXPECT_EQ(made.layout.buckets[0].types.grad_comm, wanted ? DType::kBf16 : DType::kFp32);
       int wires = 0;
       for (const Buffer& buffer : made.program.buffers) {
         if (buffer.kind == BufferKind::kReduce) {

@@ -20,9 +20,10 @@ ProgramWriter::ProgramWriter(const Spec& spec, const Layout& layout, ProgramKind
     const int b = static_cast<int>(i);
     AddBuffer(BufferKind::kGathered, b, bucket.gather_buffer_bytes());
     if (bucket.trainable) {
-      const int64_t bytes = bucket.wire_bytes();
+      const int64_t bytes = bucket.grad_comm_bytes();
       AddBuffer(BufferKind::kReduce, b, bytes);
-      if (bucket.types.wire != DType::kFp32) AddBuffer(BufferKind::kWire, b, bytes + SumBytes(spec, bucket));
+      if (bucket.types.grad_comm != DType::kFp32)
+        AddBuffer(BufferKind::kWire, b, bytes + SumBytes(spec, bucket));
     }
     if (bucket.pieces > 1) AddBuffer(BufferKind::kReplica, b, bucket.replica_bytes());
     if (!bucket.offloaded.empty()) AddBuffer(BufferKind::kState, b, bucket.offloaded_bytes());

@@ -57,7 +57,7 @@ Traffic Of(const Layout& layout, const Instruction& instruction) {
       break;
     case Op::kReduce: {
       const Pattern pattern = SumPattern(bucket.groups.shard);
-      set(pattern, bucket.wire_bytes(), Named(pattern));
+      set(pattern, bucket.grad_comm_bytes(), Named(pattern));
       break;
     }
     case Op::kReduceOuter:

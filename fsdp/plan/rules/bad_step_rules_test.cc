@@ -141,7 +141,7 @@ TEST(BadStepRules, AcceptsValidSpecs) {
   EXPECT_TRUE(CheckJob(job).empty()) << Ids(CheckJob(job));
 }
 
-// An invalid or unread interval does not make a rewind invalid.
+// An invalid or unparsed interval does not make a rewind invalid.
 TEST(BadStepRules, IgnoresRewindIfCheckpointsAreUnknown) {
   v1::JobSpec job = GoodJob();
   Nonfinite(&job, v1::STEP_ACTION_REWIND);

@@ -194,7 +194,7 @@ TEST(CheckpointRules, RejectsExportWithoutTransformersFamily) {
   EXPECT_EQ(exported(), 1) << Ids(CheckJob(job));
 }
 
-// Invalid or unread steps do not make an interval invalid.
+// Invalid or unparsed steps do not make an interval invalid.
 TEST(CheckpointRules, IgnoresIntervalIfStepsAreUnknown) {
   v1::JobSpec job = GoodJob();
   Saving(job.mutable_checkpoint())->set_on_end(false);

@@ -17,17 +17,17 @@ namespace fsdpd {
 
 class Facts {
  public:
-  // All arguments must outlive this object. `unread`: see CheckJob().
-  Facts(const v1::JobSpec& written, const std::vector<std::string>& unread, const Violations& found)
-      : job(WithDefaults(written, nullptr)), unread_(unread), found_(found) {}
+  // All arguments must outlive this object. `unparsed`: see CheckJob().
+  Facts(const v1::JobSpec& written, const std::vector<std::string>& unparsed, const Violations& found)
+      : job(WithDefaults(written, nullptr)), unparsed_(unparsed), found_(found) {}
 
-  // No error so far in these fields or their subfields, and none of them is unread, e.g. {"model",
+  // No error so far in these fields or their subfields, and none of them is unparsed, e.g. {"model",
   // "data.sequence_length"}.
   bool IsValid(const std::vector<std::string>& fields) const;
   bool AllValid() const;  // No error in any field.
 
   // The field or one of its parents could not be parsed.
-  bool Unread(const std::string& field) const;
+  bool IsUnparsed(const std::string& field) const;
 
   // A model is set and valid.
   bool ModelIsKnown() const;
@@ -52,7 +52,7 @@ class Facts {
   const v1::JobSpec job;  // Constant defaults filled in (defaults.h).
 
  private:
-  const std::vector<std::string>& unread_;
+  const std::vector<std::string>& unparsed_;
   const Violations& found_;
 };
 

@@ -101,7 +101,7 @@ bool IsWithin(const std::string& field, const std::string& parent) {
 bool Facts::IsValid(const std::vector<std::string>& fields) const {
   for (const std::string& field : fields) {
     const auto is_within = [&](const std::string& fault) { return IsWithin(fault, field); };
-    if (Unread(field) || std::any_of(unread_.begin(), unread_.end(), is_within)) return false;
+    if (IsUnparsed(field) || std::any_of(unparsed_.begin(), unparsed_.end(), is_within)) return false;
     for (const Violation& violation : found_) {
       if (violation.level == ViolationLevel::kError && is_within(violation.field)) return false;
     }
@@ -110,14 +110,14 @@ bool Facts::IsValid(const std::vector<std::string>& fields) const {
 }
 
 bool Facts::AllValid() const {
-  return unread_.empty() && std::none_of(found_.begin(), found_.end(), [](const Violation& violation) {
+  return unparsed_.empty() && std::none_of(found_.begin(), found_.end(), [](const Violation& violation) {
            return violation.level == ViolationLevel::kError;
          });
 }
 
-bool Facts::Unread(const std::string& field) const {
-  return std::any_of(unread_.begin(), unread_.end(),
-                     [&](const std::string& unread) { return IsWithin(field, unread); });
+bool Facts::IsUnparsed(const std::string& field) const {
+  return std::any_of(unparsed_.begin(), unparsed_.end(),
+                     [&](const std::string& unparsed) { return IsWithin(field, unparsed); });
 }
 
 bool Facts::ModelIsKnown() const {
@@ -201,13 +201,13 @@ Findings Missing(const char* name, const std::string& fix) {
   return {{absl::StrCat(name, " is missing, and it has no default"), fix}};
 }
 
-Violations CheckJob(const v1::JobSpec& job, const std::vector<std::string>& unread) {
+Violations CheckJob(const v1::JobSpec& job, const std::vector<std::string>& unparsed) {
   Violations found;
-  const Facts facts(job, unread, found);
+  const Facts facts(job, unparsed, found);
   for (const Rule& rule : Table()) {
     for (Finding& finding : rule.check(facts)) {
       const std::string field = finding.field.empty() ? rule.field : finding.field;
-      if (facts.Unread(field)) continue;
+      if (facts.IsUnparsed(field)) continue;
       found.push_back(
           {rule.id, rule.level, field, finding.reason, finding.fix, finding.before, finding.after});
     }

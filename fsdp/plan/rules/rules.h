@@ -14,9 +14,9 @@
 
 namespace fsdpd {
 
-// `unread`: fields that were written but are missing from `job` because their value could not be parsed. The
-// parser has already reported them; CheckJob() reports neither them nor their consequences.
-Violations CheckJob(const v1::JobSpec& job, const std::vector<std::string>& unread = {});
+// `unparsed`: fields that were written but are missing from `job` because their value could not be parsed.
+// The parser has already reported them; CheckJob() reports neither them nor their consequences.
+Violations CheckJob(const v1::JobSpec& job, const std::vector<std::string>& unparsed = {});
 
 // Rule for a variable in env that agents accept only if allowed: a warning here. The coordinator, which knows
 // the agents, decides.

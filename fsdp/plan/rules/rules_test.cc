@@ -676,7 +676,7 @@ TEST(Rules, AcceptsSeedZero) {
   EXPECT_TRUE(CheckJob(job).empty()) << Ids(CheckJob(job));
 }
 
-// Every required field is unread; none is reported as missing.
+// Every required field is unparsed; none is reported as missing.
 TEST(Rules, IgnoresUnreadFields) {
   const Violations none = CheckJob(
       v1::JobSpec(), {"name", "model.presett", "data.tokens", "data.sequence_length", "train.steps"});

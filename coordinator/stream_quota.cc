@@ -1,10 +1,10 @@
-#include "coordinator/stream_places.h"
+#include "coordinator/stream_quota.h"
 
 #include <absl/strings/str_cat.h>
 
 namespace fsdpd {
 
-absl::Status StreamPlaces::Take(const std::string& owner, int limit) {
+absl::Status StreamQuota::Take(const std::string& owner, int limit) {
   MutexLock lock(&mutex_);
   const auto it = by_owner_.find(owner);
   if (it != by_owner_.end() && it->second >= limit) {
@@ -21,7 +21,7 @@ absl::Status StreamPlaces::Take(const std::string& owner, int limit) {
   return absl::OkStatus();
 }
 
-void StreamPlaces::Release(const std::string& owner) {
+void StreamQuota::Release(const std::string& owner) {
   MutexLock lock(&mutex_);
   --taken_;
   const auto it = by_owner_.find(owner);

@@ -19,7 +19,7 @@ constexpr int kMaxAgentStreams = 4400;
 // Per node name: the stream in use, and those of reconnects that are not yet known to be dead.
 constexpr int kMaxStreamsPerNode = 8;
 
-class StreamPlaces {
+class StreamQuota {
  public:
   // Reserves one stream of `owner`. RESOURCE_EXHAUSTED if the owner has `limit` open streams, or all owners
   // together have kMaxAgentStreams.
