@@ -347,12 +347,12 @@ absl::StatusOr<bool> Executor::HasGraph(int64_t step, int result_slot) {
   if (recorded.graph != nullptr) return true;
   operations_->BeginRecording(result_slot);
   const absl::Status status = Record(step, &recorded);
-  FSDPD_ASSIGN_OR_RETURN(const int64_t refusing, CountRefusals(status.ok()));
-  if (refusing == 0) return true;
+  FSDPD_ASSIGN_OR_RETURN(const int64_t failures, CountRecordingFailures(status.ok()));
+  if (failures == 0) return true;
   // NCCL counts recorded collectives: ranks that recorded more of them would wait for the others forever.
-  if (refusing < parts_.plan->spec.mesh.world()) {
+  if (failures < parts_.plan->spec.mesh.world()) {
     return Fail(absl::InternalError(absl::StrCat(
-        "CUDA graphs: ", refusing, " of ", parts_.plan->spec.mesh.world(),
+        "CUDA graphs: ", failures, " of ", parts_.plan->spec.mesh.world(),
         " ranks could not record a step (this rank: ", status.ok() ? "recorded" : status.message(),
         "); set train.graphs: false")));
   }
@@ -388,20 +388,21 @@ absl::Status Executor::Record(int64_t step, Recorded* recorded) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<int64_t> Executor::CountRefusals(bool recorded) {
+absl::StatusOr<int64_t> Executor::CountRecordingFailures(bool recorded) {
   FollowLaunch();
   constexpr const char* kWhat = "agreeing on CUDA graphs";
-  SubmitWork(LaneId::kReduce, kWhat, [this, recorded] { return operations_->Vote(recorded); });
+  SubmitWork(LaneId::kReduce, kWhat,
+             [this, recorded] { return operations_->ReduceRecordingFailures(recorded); });
   const absl::Status status = lane(LaneId::kReduce)->Record()->Await([this] { return Interrupted(); });
   const absl::Status first = FirstError();
   if (!first.ok()) return Fail(first);
   if (!status.ok()) return Fail(Annotate(status, kWhat));
-  int64_t refusing = 0;
+  int64_t failures = 0;
   FSDPD_RETURN_IF_ERROR(CatchTorch([&] {
-    refusing = operations_->Refusals();
+    failures = operations_->RecordingFailures();
     return absl::OkStatus();
   }));
-  return refusing;
+  return failures;
 }
 
 void Executor::SubmitWork(LaneId lane, std::string where, std::function<absl::Status()> work) {

@@ -167,7 +167,7 @@ class Executor {
   void JoinLanes();
   absl::StatusOr<bool> HasGraph(int64_t step, int result_slot);
   absl::Status Record(int64_t step, Recorded* recorded);
-  absl::StatusOr<int64_t> CountRefusals(bool recorded);
+  absl::StatusOr<int64_t> CountRecordingFailures(bool recorded);
   void Launch(Execution* execution, const Recorded& recorded);
   void ShowProgress(FlightRecorder* flight);
   absl::StatusOr<StepResult> Await(const Execution& execution);

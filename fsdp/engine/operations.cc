@@ -116,7 +116,7 @@ void Operations::MakeScalars() {
   sums_ = at::zeros({kStepAllReduceSize + layout().choices}, fp32);
   bias_steps_ = at::zeros({layout().choices}, fp32);
   grad_loss_ = at::zeros({}, fp32);
-  refusals_ = at::zeros({}, fp32);
+  recording_failures_ = at::zeros({}, fp32);
   learning_rate_ = at::zeros({}, fp32.dtype(at::kDouble));
   scalars_ = {at::zeros_like(learning_rate_), at::ones({}, fp32), at::zeros({}, fp32)};
   loss_scale_ = at::full({}, initial_scale, fp32);
@@ -577,9 +577,9 @@ void Operations::GrowExpertCapacity(double expert_capacity) {
   overflowed_.zero_();
 }
 
-absl::Status Operations::Vote(bool yes) {
-  refusals_.fill_(yes ? 0 : 1);
-  return parts_.mesh->all()->AllReduce(Floats(refusals_), 1);
+absl::Status Operations::ReduceRecordingFailures(bool recorded) {
+  recording_failures_.fill_(recorded ? 0 : 1);
+  return parts_.mesh->all()->AllReduce(Floats(recording_failures_), 1);
 }
 
 }  // namespace fsdpd

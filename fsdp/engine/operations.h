@@ -127,10 +127,10 @@ class Operations {
   // On the compute lane, by all ranks, with no step open: sets the expert capacity and applies steps again.
   void GrowExpertCapacity(double expert_capacity);
 
-  // On the reduce lane, by all ranks. Refusals() counts the ranks that voted no, after the host has waited
-  // for it.
-  absl::Status Vote(bool yes);
-  int64_t Refusals() const { return std::llround(refusals_.item<float>()); }
+  // On the reduce lane, by all ranks. RecordingFailures() counts the ranks that could not record, after the
+  // host has waited for it.
+  absl::Status ReduceRecordingFailures(bool recorded);
+  int64_t RecordingFailures() const { return std::llround(recording_failures_.item<float>()); }
 
   // REQUIRES: the host has waited for the slot's Norm or Loss. Does not touch the device.
   StepResult Result(int result_slot) const;
@@ -234,7 +234,7 @@ class Operations {
   at::Tensor overflowed_;              // Some step overflowed the expert capacity and was not replayed yet.
   at::Tensor threshold_;               // For spikes.
   at::Tensor norms_;                   // [window]: norm of step s at s % window; NaN if skipped or unknown.
-  at::Tensor refusals_;                // Number of ranks that voted no; preallocated.
+  at::Tensor recording_failures_;      // Number of ranks that could not record a step; preallocated.
   at::Tensor norms_index_;             // int64: index into norms_ of the step that has begun.
   std::array<at::Tensor, 2> results_;  // On the host, pinned for CUDA; see WriteResult().
 };

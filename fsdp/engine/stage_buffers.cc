@@ -41,10 +41,10 @@ void StageBuffers::AssignBuffers(const Program& program, const StagePlace& stage
       FSDPD_CHECK(found != of_stage_transfer.end());
       return found->second;
     };
-    if (forward && stage.Enters(i.unit)) by_instruction_[&i].in = buffer(Op::kReceive);
-    if (forward && stage.Leaves(i.unit)) by_instruction_[&i].out = buffer(Op::kSend);
-    if (back && stage.Leaves(i.unit)) by_instruction_[&i].in = buffer(Op::kReceiveGrad);
-    if (back && stage.Enters(i.unit)) by_instruction_[&i].out = buffer(Op::kSendGrad);
+    if (forward && stage.ReceivesInput(i.unit)) by_instruction_[&i].in = buffer(Op::kReceive);
+    if (forward && stage.SendsOutput(i.unit)) by_instruction_[&i].out = buffer(Op::kSend);
+    if (back && stage.SendsOutput(i.unit)) by_instruction_[&i].in = buffer(Op::kReceiveGrad);
+    if (back && stage.ReceivesInput(i.unit)) by_instruction_[&i].out = buffer(Op::kSendGrad);
   }
 }
 

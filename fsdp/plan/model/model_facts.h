@@ -167,18 +167,18 @@ struct StagePlace {
     while (run + 1 < static_cast<int>(runs.size()) && runs[run + 1].begin <= unit) ++run;
     return run;
   }
-  int ChainUnit(int unit) const {
+  int ModelUnitIndex(int unit) const {
     const UnitRun& run = runs[RunOf(unit)];
     return run.first_unit + unit - run.begin;
   }
   // Index of the unit's run in the whole model.
-  int ChainRun(int unit) const { return RunOf(unit) * count + number; }
+  int ModelRunIndex(int unit) const { return RunOf(unit) * count + number; }
   // The unit's input comes from another stage.
-  bool Enters(int unit) const {
+  bool ReceivesInput(int unit) const {
     return count > 1 && !(first() && unit == 0) && runs[RunOf(unit)].begin == unit;
   }
   // The unit's output goes to another stage.
-  bool Leaves(int unit) const {
+  bool SendsOutput(int unit) const {
     return count > 1 && !(last() && unit + 1 == runs.back().end) && runs[RunOf(unit)].end == unit + 1;
   }
   // Maximum number of forwards through this stage's runs whose backward has not run: the warmup forwards plus

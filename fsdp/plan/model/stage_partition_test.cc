@@ -100,15 +100,15 @@ TEST(StagePartition, AssignsRunsRoundRobin) {
   EXPECT_EQ(first.runs[1].begin, 2);
   EXPECT_EQ(first.runs[1].end, 3);
   EXPECT_EQ(first.runs[1].first_block, 2);
-  EXPECT_EQ(first.ChainUnit(2), 3);
-  EXPECT_EQ(first.ChainRun(2), 2);
-  EXPECT_FALSE(first.Enters(0));
-  EXPECT_TRUE(first.Leaves(1));
-  EXPECT_TRUE(first.Enters(2) && first.Leaves(2));
+  EXPECT_EQ(first.ModelUnitIndex(2), 3);
+  EXPECT_EQ(first.ModelRunIndex(2), 2);
+  EXPECT_FALSE(first.ReceivesInput(0));
+  EXPECT_TRUE(first.SendsOutput(1));
+  EXPECT_TRUE(first.ReceivesInput(2) && first.SendsOutput(2));
   const StagePlace& last = stages[1].stage;
-  EXPECT_EQ(last.ChainUnit(3), 6);
-  EXPECT_TRUE(last.Enters(0) && last.Leaves(0) && last.Enters(1));
-  EXPECT_FALSE(last.Leaves(3));
+  EXPECT_EQ(last.ModelUnitIndex(3), 6);
+  EXPECT_TRUE(last.ReceivesInput(0) && last.SendsOutput(0) && last.ReceivesInput(1));
+  EXPECT_FALSE(last.SendsOutput(3));
   EXPECT_EQ(first.InFlight(8), 5);
   EXPECT_EQ(last.InFlight(8), 3);
 }

@@ -31,7 +31,7 @@ class Stages {
         const auto number = static_cast<int>(i);
         lanes_[s][static_cast<size_t>(all[i].lane)].queue.push_back(number);
         if (StageTransferOf(all[i].op) == StageTransfer::kNone || all[i].micro_batch < 0) continue;
-        stage_transfers_[{all[i].op, stages[s].stage.ChainRun(all[i].unit), all[i].micro_batch}] = {
+        stage_transfers_[{all[i].op, stages[s].stage.ModelRunIndex(all[i].unit), all[i].micro_batch}] = {
             static_cast<int>(s), 0, number};
       }
     }
@@ -85,7 +85,7 @@ class Stages {
       return {at, {other, at.step, Nth(other, CounterpartOf(own.op), NumberOf(at))}};
     }
     if (StageTransferOf(own.op) != StageTransfer::kNone) {
-      const int run = stages_[at.stage].stage.ChainRun(own.unit) + TransferDirection(own.op);
+      const int run = stages_[at.stage].stage.ModelRunIndex(own.unit) + TransferDirection(own.op);
       const auto other = stage_transfers_.find({CounterpartOf(own.op), run, own.micro_batch});
       FSDPD_CHECK(other != stage_transfers_.end());
       return {at, other->second};

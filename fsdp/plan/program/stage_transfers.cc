@@ -19,7 +19,7 @@ StageTransfers::StageTransfers(const Layout& layout, const Schedule& passes, Pro
   for (size_t i = 0; i < passes.size(); ++i) {
     if (passes[i].op == Op::kBackwardWeights) continue;
     const bool back = passes[i].op == Op::kBackward;
-    if (back ? layout.stage.Leaves(passes[i].unit) : layout.stage.Enters(passes[i].unit))
+    if (back ? layout.stage.SendsOutput(passes[i].unit) : layout.stage.ReceivesInput(passes[i].unit))
       begins_.push_back(static_cast<int>(i));
   }
 }
@@ -34,8 +34,9 @@ void StageTransfers::ReceiveFor(int pass) {
 std::vector<int> StageTransfers::WaitsFor(int pass) const {
   std::vector<int> waits = {received_[pass]};
   const Pass& runs = passes_[pass];
-  if (runs.op == Op::kForward && layout_.stage.Leaves(runs.unit)) waits.push_back(RoomAfter(sends_));
-  if (GivesInputGrad(runs.op) && layout_.stage.Enters(runs.unit)) waits.push_back(RoomAfter(sends_grads_));
+  if (runs.op == Op::kForward && layout_.stage.SendsOutput(runs.unit)) waits.push_back(RoomAfter(sends_));
+  if (GivesInputGrad(runs.op) && layout_.stage.ReceivesInput(runs.unit))
+    waits.push_back(RoomAfter(sends_grads_));
   return waits;
 }
 
@@ -43,9 +44,9 @@ void StageTransfers::SendAfter(int pass) {
   const Pass& ended = passes_[pass];
   const int run = writer_->last(LaneId::kCompute);
   if (received_[pass] >= 0) begun_.push_back(run);
-  if (ended.op == Op::kForward && layout_.stage.Leaves(ended.unit))
+  if (ended.op == Op::kForward && layout_.stage.SendsOutput(ended.unit))
     sends_.push_back(Append(Op::kSend, ended, run));
-  if (GivesInputGrad(ended.op) && layout_.stage.Enters(ended.unit))
+  if (GivesInputGrad(ended.op) && layout_.stage.ReceivesInput(ended.unit))
     sends_grads_.push_back(Append(Op::kSendGrad, ended, run));
 }
 

@@ -118,12 +118,12 @@ class Bytes {
 
 // Inputs from other stages for a micro-batch at the first and at the last unit of a run; 0 if there are none.
 Value FromBefore(const Layout& layout, int unit, int micro_batch) {
-  return layout.stage.Enters(unit)
+  return layout.stage.ReceivesInput(unit)
              ? Mix({kBeforeTag, static_cast<Value>(unit), static_cast<Value>(micro_batch)})
              : 0;
 }
 Value FromBehind(const Layout& layout, int unit, int micro_batch) {
-  return layout.stage.Leaves(unit)
+  return layout.stage.SendsOutput(unit)
              ? Mix({kBehindTag, static_cast<Value>(unit), static_cast<Value>(micro_batch)})
              : 0;
 }
@@ -480,14 +480,14 @@ class Run {
   }
 
   void EndForward(const Instruction& at, const Running& running) {
-    const Value input = layout_.stage.Enters(at.unit)
+    const Value input = layout_.stage.ReceivesInput(at.unit)
                             // The slot is consumed.
                             ? std::exchange(places_.At(Op::kReceive, at), Mix({random_()}))
                             : hidden_[{at.unit - 1, at.micro_batch}];  // 0 for the model's first unit.
     const Value output = Hidden(at.unit, at.micro_batch, input, Params(running, at));
     hidden_[{at.unit, at.micro_batch}] = output;
     kept_[at.unit] = Kept(output);
-    if (layout_.stage.Leaves(at.unit)) {
+    if (layout_.stage.SendsOutput(at.unit)) {
       places_.At(Op::kSend, at) = output;
     } else if (at.unit + 1 == Units()) {
       loss_ += output;
@@ -503,13 +503,13 @@ class Run {
   }
 
   void EndBackward(const Instruction& at, const Running& running) {
-    const Value output_grad = layout_.stage.Leaves(at.unit)
+    const Value output_grad = layout_.stage.SendsOutput(at.unit)
                                   ? std::exchange(places_.At(Op::kReceiveGrad, at), Mix({random_()}))
                                   : hidden_grad_[{at.unit + 1, at.micro_batch}];
     const Value hidden = HiddenOf(at, running);
     const Value grad = HiddenGrad(at.unit, output_grad, hidden, Params(running, at));
     hidden_grad_[{at.unit, at.micro_batch}] = grad;
-    if (layout_.stage.Enters(at.unit)) places_.At(Op::kSendGrad, at) = grad;
+    if (layout_.stage.ReceivesInput(at.unit)) places_.At(Op::kSendGrad, at) = grad;
     AddToGrads(at, running, grad, at.accumulate);
   }
 
@@ -568,14 +568,14 @@ Value MicroBatch(const Layout& layout, const std::vector<Value>& main, int micro
   };
   Value counted = 0;
   for (int u = 0; u < units; ++u) {
-    const bool enters = u == 0 || layout.stage.Enters(u);
+    const bool enters = u == 0 || layout.stage.ReceivesInput(u);
     hidden[u] = Hidden(u, micro_batch, enters ? FromBefore(layout, u, micro_batch) : hidden[u - 1],
                        params(u, Op::kForward));
-    if (layout.stage.Leaves(u) || u + 1 == units) counted += hidden[u];
+    if (layout.stage.SendsOutput(u) || u + 1 == units) counted += hidden[u];
   }
   Value output_grad = 0;
   for (int u = units - 1; trains && u >= 0; --u) {
-    if (layout.stage.Leaves(u)) output_grad = FromBehind(layout, u, micro_batch);
+    if (layout.stage.SendsOutput(u)) output_grad = FromBehind(layout, u, micro_batch);
     const bool fused = layout.stage.last() && u + 1 == units;
     output_grad =
         HiddenGrad(u, output_grad, hidden[u], params(u, fused ? Op::kForwardBackward : Op::kBackward));
@@ -584,7 +584,7 @@ Value MicroBatch(const Layout& layout, const std::vector<Value>& main, int micro
       (*grad)[b] += kInnerFactor * Part(b, output_grad);
       if (defers_grads) (*grad)[b] += kInnerFactor * Part(b, DeferredPasses(output_grad));
     }
-    if (layout.stage.Enters(u)) counted += output_grad;
+    if (layout.stage.ReceivesInput(u)) counted += output_grad;
   }
   return counted;
 }
