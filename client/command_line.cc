@@ -68,7 +68,7 @@ std::string CheckServer(std::string& servers) {
   for (const absl::string_view entry : absl::StrSplit(servers, ',')) {
     const absl::string_view server = absl::StripAsciiWhitespace(entry);
     if (absl::StrContains(server, "://"))
-      return absl::StrCat("'", server, "' is a URL; write only HOST:PORT, as in 127.0.0.1:7777");
+      return absl::StrCat("'", server, "' is a URL; write only HOST:PORT, for example 127.0.0.1:7777");
     const absl::StatusOr<HostPort> address = ParseHostPort(server);
     if (address.ok() && address->port > 0) continue;
     const bool one = server.size() == servers.size();
@@ -91,7 +91,9 @@ void AddSpecFlags(CLI::App* command, CommandLine* line) {
       ->required()
       ->check(NotEmpty())
       ->type_name("FILE");
-  command->add_option("--set", line->sets, "Override a field of the spec, as in train.steps=20; repeatable")
+  command
+      ->add_option("--set", line->sets,
+                   "Override a field of the spec, for example train.steps=20; repeatable")
       ->type_name("PATH=VALUE")
       ->allow_extra_args(false);
 }

@@ -144,8 +144,8 @@ absl::StatusOr<Fetched> Fetch(Session* session, bool report_missing) {
 
 int PrintSpec(Session* session, const v1::ListJobsResponse& list) {
   if (list.jobs_size() != 1) {
-    session->console().err
-        << "fsdpctl: -o spec requires exactly one job, as in `fsdpctl get JOB -o spec` [INVALID_FLAG]\n";
+    session->console().err << "fsdpctl: -o spec requires exactly one job, for example `fsdpctl get JOB -o "
+                              "spec` [INVALID_FLAG]\n";
     return kExitUsage;
   }
   session->console().out << ToYaml(list.jobs(0).spec());

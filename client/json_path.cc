@@ -208,7 +208,8 @@ class JsonPathReader {
     Step step;
     step.kind = Step::Kind::kFilter;
     SkipBlanks();
-    if (Next() != '@') return SyntaxError("a filter must start with '@', as in ?(@.state==\"running\")");
+    if (Next() != '@')
+      return SyntaxError("a filter must start with '@', for example ?(@.state==\"running\")");
     FSDPD_RETURN_IF_ERROR(Path(&step.condition));
     SkipBlanks();
     for (const char* relation : {"==", "!=", "<=", ">=", "<", ">"}) {

@@ -351,13 +351,13 @@ class SpecReader {
       if (!bytes.ok()) WrongType(node, path, "a size", "write bytes, or a number with KiB, MiB, GiB");
       return bytes.ok();
     }
-    WrongType(node, path, "an integer", "write digits, as in 100");
+    WrongType(node, path, "an integer", "write digits, for example 100");
     return false;
   }
 
   bool ReadDouble(const TextNode& node, const std::string& path, double* value) {
     if (!IsDecimal(node.text) || !absl::SimpleAtod(node.text, value)) {
-      WrongType(node, path, "a number", "write a number, as in 0.1 or 1e-3");
+      WrongType(node, path, "a number", "write one, for example 0.1 or 1e-3");
       return false;
     }
     if (std::isfinite(*value)) return true;
@@ -420,7 +420,7 @@ void ApplySet(const std::string& set, TextNode* root, SpecReader* reader) {
   const std::string path = set.substr(0, equals);
   const auto bad = [&](const std::string& reason) {
     if (!path.empty()) reader->MarkUnparsed(path);
-    reader->AddViolation(place, "bad_set", path, reason, "write path=value, as in train.steps=20");
+    reader->AddViolation(place, "bad_set", path, reason, "write path=value, for example train.steps=20");
   };
   if (equals == std::string::npos || equals == 0) return bad("is not path=value");
   TextNode value;

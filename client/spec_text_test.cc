@@ -174,17 +174,17 @@ model:
 data: 3
 fsdp: {prefetch_bytes: 12QB}
 )"),
-            R"(f:1:7: error: name: a list is not a single value; write a single value [wrong_type]
-f:3:10: error: train.steps: 'many' is not an integer; write digits, as in 100 [wrong_type]
+            R"(f:1:7: error: name: a list is not a single value; write one [wrong_type]
+f:3:10: error: train.steps: 'many' is not an integer; write digits, for example 100 [wrong_type]
 f:4:3: error: train.steps is written twice; keep one [duplicate_field]
-f:5:9: error: train.seed: '1.5' is not an integer; write digits, as in 100 [wrong_type]
+f:5:9: error: train.seed: '1.5' is not an integer; write digits, for example 100 [wrong_type]
 f:6:16: error: train.micro_batch: 1e300 does not fit; write an integer of at most 18 digits [out_of_range]
-f:8:14: error: optimizer.clip_norm: '.nan' is not a number; write a number, as in 0.1 or 1e-3 [wrong_type]
+f:8:14: error: optimizer.clip_norm: '.nan' is not a number; write one, for example 0.1 or 1e-3 [wrong_type]
 f:9:18: error: optimizer.adamw.betas: '0.9' is not a list; write [...] [wrong_type]
 f:9:28: error: optimizer.adamw.eps: 1e999 does not fit; write a number of at most 308 digits [out_of_range]
 f:12:3: error: schedule.linear: linear is not supported with cosine; keep one of them [two_of_oneof]
 f:13:30: error: telemetry.memory_snapshot: 'yes' is not true or false; write true or false [wrong_type]
-f:13:52: error: telemetry.trace_steps[1]: 'x' is not an integer; write digits, as in 100 [wrong_type]
+f:13:52: error: telemetry.trace_steps[1]: 'x' is not an integer; write digits, for example 100 [wrong_type]
 f:14:1: error: model: has no value; write {} for the defaults, or remove the field [no_value]
 f:15:7: error: data: '3' is not a group of fields; its fields: tokens, synthetic, sequence_length, validation, ignore_index, document_end_token [wrong_type]
 f:16:24: error: fsdp.prefetch_bytes: '12QB' is not a size; write bytes, or a number with KiB, MiB, GiB [wrong_type]
@@ -204,7 +204,7 @@ TEST(SpecText, RejectsFieldUnderTwoNames) {
 TEST(SpecText, AutoRequiresOptionalField) {
   EXPECT_EQ(ViolationsOf("fsdp: {strategy: auto, prefetch_bytes: auto, recompute: auto}"), "");
   EXPECT_EQ(ViolationsOf("checkpoint: {every_steps: auto}"),
-            "f:1:27: error: checkpoint.every_steps: 'auto' is not an integer; write digits, as in 100 "
+            "f:1:27: error: checkpoint.every_steps: 'auto' is not an integer; write digits, for example 100 "
             "[wrong_type]\n");
   // The required fields are then missing, which validation reports.
   EXPECT_FALSE(ParseSpec("train: {steps: auto}", "f").spec.train().has_steps());
@@ -252,9 +252,9 @@ TEST(SpecText, LocatesCreatedGroupAtSet) {
 TEST(SpecText, ReportsInvalidSet) {
   EXPECT_EQ(ViolationsOf("", {"train.stps=7"}),
             "--set train.stps=7:1:1: error: unknown field train.stps; did you mean steps? [unknown_field]\n");
-  EXPECT_EQ(
-      ViolationsOf("", {"train"}),
-      "--set train:1:1: error: train: is not path=value; write path=value, as in train.steps=20 [bad_set]\n");
+  EXPECT_EQ(ViolationsOf("", {"train"}),
+            "--set train:1:1: error: train: is not path=value; write path=value, for example train.steps=20 "
+            "[bad_set]\n");
   EXPECT_NE(ViolationsOf("name: a", {"name.x=1"}).find("[bad_set]"), std::string::npos);
   EXPECT_NE(ViolationsOf("", {"data.tokens[5].path=1"}).find("[bad_set]"), std::string::npos);
   EXPECT_NE(ViolationsOf("", {"data.tokens[=1"}).find("[bad_set]"), std::string::npos);

@@ -112,7 +112,7 @@ std::string MakeDirectory(const std::string& directory) {
 // Reports a usage error and returns true unless the command line names exactly one job.
 bool LacksSingleJob(Session* session, const char* flag) {
   if (session->line().jobs.size() == 1) return false;
-  session->console().err << "fsdpctl: " << flag << " requires exactly one job, as in `fsdpctl get JOB "
+  session->console().err << "fsdpctl: " << flag << " requires exactly one job, for example `fsdpctl get JOB "
                          << flag << "` [INVALID_FLAG]\n";
   return true;
 }

@@ -241,7 +241,7 @@ void AddGetFlags(CLI::App* get, CommandLine* line) {
       ->excludes(steps)
       ->excludes(timeline);
   get->add_option("--sort-by", line->sort_by,
-                  "Sort by a field of -o json, as in last_step.loss; '-' reverses the order")
+                  "Sort by a field of -o json, for example last_step.loss; '-' reverses the order")
       ->check(NotEmpty())
       ->check(CLI::Validator(CheckSortBy, ""))
       ->excludes(steps)

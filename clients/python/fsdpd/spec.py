@@ -323,13 +323,13 @@ class _Reader:
             if size is None:
                 self._wrong_type(node, path, "a size", "write bytes, or a number with KiB, MiB, GiB")
             return size
-        self._wrong_type(node, path, "an integer", "write digits, as in 100")
+        self._wrong_type(node, path, "an integer", "write digits, for example 100")
         return None
 
     def _double(self, node: Node, path: str) -> float | None:
         number = self._number(node.text)
         if number is None:
-            self._wrong_type(node, path, "a number", "write a number, as in 0.1 or 1e-3")
+            self._wrong_type(node, path, "a number", "write one, for example 0.1 or 1e-3")
             return None
         if math.isfinite(number):
             return number
