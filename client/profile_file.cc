@@ -110,10 +110,10 @@ absl::StatusOr<ProfileText> LoadProfile(const std::string& name_or_path) {
   const absl::StatusOr<std::string> text = ReadText(name_or_path, no_input);
   if (text.ok()) return ParseProfile(*text, name_or_path);
   const std::string nearest = Nearest(name_or_path, ProfileNames());
-  return absl::NotFoundError(
-      absl::StrCat("--profile: neither a profile nor a readable file: ", text.status().message(), "; ",
-                   nearest.empty() ? "" : absl::StrCat("did you mean ", nearest, "? "), "the profiles are ",
-                   absl::StrJoin(ProfileNames(), ", ")));
+  return absl::NotFoundError(absl::StrCat(
+      "--profile: not a built-in profile, and the file cannot be read: ", text.status().message(), "; ",
+      nearest.empty() ? "" : absl::StrCat("did you mean ", nearest, "? "), "the built-in profiles are ",
+      absl::StrJoin(ProfileNames(), ", ")));
 }
 
 }  // namespace fsdpd

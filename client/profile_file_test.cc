@@ -23,9 +23,10 @@ TEST(ProfileFile, LoadsShippedProfile) {
 
 TEST(ProfileFile, UnknownProfileListsNames) {
   const absl::StatusOr<ProfileText> text = LoadProfile("h20O");
-  EXPECT_EQ(text.status().message(),
-            "--profile: neither a profile nor a readable file: h20O: No such file or directory; did you "
-            "mean h200? the profiles are cpu, h100, h200");
+  EXPECT_EQ(
+      text.status().message(),
+      "--profile: not a built-in profile, and the file cannot be read: h20O: No such file or directory; did "
+      "you mean h200? the built-in profiles are cpu, h100, h200");
 }
 
 TEST(ProfileFile, InheritsFromBase) {

@@ -214,8 +214,10 @@ absl::Status ForeignCheckpointError(const CheckpointConfig& checkpoint, const st
   const std::string its =
       absl::StrCat("move checkpoints later than step ", step, " out of the directory and `fsdpctl retry ",
                    job, "`, or `fsdpctl submit --from ", job, "@", step, "` with another checkpoint.dir");
+  const std::string later =
+      step == 0 ? start : absl::StrCat(" and is later than step ", step, ", where this job starts");
   return absl::FailedPreconditionError(
-      absl::StrCat("checkpoint.dir: ", path, " belongs to another run", start, "; ", own ? its : theirs));
+      absl::StrCat("checkpoint.dir: ", path, " belongs to another run", later, "; ", own ? its : theirs));
 }
 
 // Checks that every checkpoint in checkpoint.dir later than the start was skipped, and lists the damaged ones
