@@ -324,7 +324,8 @@ TEST_F(CommandsTest, PlanShowsSnapshotCost) {
 TEST_F(CommandsTest, PlanReportsInvalidProfile) {
   server_.Stop();
   EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "--profile", "h2O0"}), kExitUsage);
-  EXPECT_NE(err_.find("did you mean h200? the built-in profiles are cpu, h100, h200"), std::string::npos) << err_;
+  EXPECT_NE(err_.find("did you mean h200? the built-in profiles are cpu, h100, h200"), std::string::npos)
+      << err_;
   const std::string profile = dir_.File("profile.json");
   std::ofstream(profile) << "{\"base\": \"cpu\", \"memory_bytes\": -1}";
   EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "--profile", profile}), kExitUsage);
