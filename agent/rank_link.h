@@ -4,7 +4,7 @@
 // A rank that exits before reading everything is not an error of Send or Flush: unread data is dropped, and
 // Receive still returns the final messages of the rank and then how the stream ended.
 //
-// Not thread-safe; one thread owns it. Errors: OUT_OF_RANGE if the rank closed its end in order, ABORTED if
+// Not thread-safe; one thread owns it. Errors: OUT_OF_RANGE if the rank closed its end cleanly, ABORTED if
 // the stream ended inside a frame (the rank died while writing), DATA_LOSS for an invalid frame, UNAVAILABLE
 // for an errno. After an error the link must not be used.
 #pragma once

@@ -357,7 +357,7 @@ class SpecReader {
 
   bool ReadDouble(const TextNode& node, const std::string& path, double* value) {
     if (!IsDecimal(node.text) || !absl::SimpleAtod(node.text, value)) {
-      WrongType(node, path, "a number", "write one, for example 0.1 or 1e-3");
+      WrongType(node, path, "a number", "write a number, for example 0.1 or 1e-3");
       return false;
     }
     if (std::isfinite(*value)) return true;

@@ -174,12 +174,12 @@ model:
 data: 3
 fsdp: {prefetch_bytes: 12QB}
 )"),
-            R"(f:1:7: error: name: a list is not a single value; write one [wrong_type]
+            R"(f:1:7: error: name: a list is not a single value; write a single value [wrong_type]
 f:3:10: error: train.steps: 'many' is not an integer; write digits, for example 100 [wrong_type]
 f:4:3: error: train.steps is written twice; keep one [duplicate_field]
 f:5:9: error: train.seed: '1.5' is not an integer; write digits, for example 100 [wrong_type]
 f:6:16: error: train.micro_batch: 1e300 does not fit; write an integer of at most 18 digits [out_of_range]
-f:8:14: error: optimizer.clip_norm: '.nan' is not a number; write one, for example 0.1 or 1e-3 [wrong_type]
+f:8:14: error: optimizer.clip_norm: '.nan' is not a number; write a number, for example 0.1 or 1e-3 [wrong_type]
 f:9:18: error: optimizer.adamw.betas: '0.9' is not a list; write [...] [wrong_type]
 f:9:28: error: optimizer.adamw.eps: 1e999 does not fit; write a number of at most 308 digits [out_of_range]
 f:12:3: error: schedule.linear: linear is not supported with cosine; keep one of them [two_of_oneof]

@@ -140,9 +140,8 @@ TEST(Page, ServesOnlyReadMethods) {
 
 TEST(Page, ServesSelfContainedFiles) {
   Page page;
-  for (const char* path :
-       {"/", "/page.js", "/page.css", "/icon.svg", "/dom.js", "/chart.js", "/steps.js", "/job.js",
-        "/jobs.js", "/nodes.js", "/numbers.js", "/timeline.js"}) {
+  for (const char* path : {"/", "/page.js", "/page.css", "/icon.svg", "/dom.js", "/chart.js", "/steps.js",
+                           "/job.js", "/jobs.js", "/nodes.js", "/numbers.js", "/timeline.js"}) {
     const std::string answer = page.Get(path);
     EXPECT_THAT(answer, AllOf(StartsWith("HTTP/1.1 200 OK"), HasSubstr("Content-Security-Policy"))) << path;
     EXPECT_THAT(answer, AllOf(Not(HasSubstr("https:")), Not(HasSubstr("innerHTML")))) << path;

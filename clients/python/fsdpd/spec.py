@@ -329,7 +329,7 @@ class _Reader:
     def _double(self, node: Node, path: str) -> float | None:
         number = self._number(node.text)
         if number is None:
-            self._wrong_type(node, path, "a number", "write one, for example 0.1 or 1e-3")
+            self._wrong_type(node, path, "a number", "write a number, for example 0.1 or 1e-3")
             return None
         if math.isfinite(number):
             return number
