@@ -106,7 +106,7 @@ def test_higher_priority_starts_first(cluster):
     assert list(cluster.job(plain).waiting.jobs) == [urgent]
     wait_until("the reason names the priority", lambda: f"behind job {urgent}, which has priority 7" in cluster.job(plain).reason)
     table = cluster.ctl("get", "--state", "queued").expect(0).out
-    assert "#1 (ranks) " in table and "#2 (behind) " in table, table
+    assert "#1 (slots) " in table and "#2 (queue_order) " in table, table
     assert f"waits for: {first} to end or be paused" in cluster.ctl("describe", urgent).expect(0).out
     cluster.cancel(first)
     started = [cluster.wait_state(each, "SUCCEEDED").start_unix_nanos for each in (urgent, plain)]
