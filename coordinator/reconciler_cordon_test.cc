@@ -52,10 +52,11 @@ TEST_F(ReconcilerCordonTest, CordonBlocksPlacementButNotRunningJobs) {
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
   ASSERT_TRUE(Cordon("b").ok());
   Submit("waits", 1, 1);
-  EXPECT_EQ(Job("waits").reason(),
-            "needs 1 node with 1 free cpu slot; a is cordoned (a fan is broken), b is cordoned; even when "
-            "idle, no ready node could take 1 rank: uncordon a node, or start more or larger "
-            "agents");
+  EXPECT_EQ(
+      Job("waits").reason(),
+      "needs 1 node with 1 free cpu slot; a is cordoned (a fan is broken), b is cordoned; even when "
+      "idle, no ready node could take 1 rank: uncordon a node, or add nodes, or nodes with more slots or "
+      "memory");
   ASSERT_TRUE(Uncordon("b").ok());
   EXPECT_EQ(NodeOf("waits"), "b");
 }
