@@ -68,7 +68,8 @@ TEST(OtherTrainers, ReportsOneErrorPerFile) {
     ASSERT_EQ(violations.size(), 1u) << each.text;
     EXPECT_EQ(violations[0].violation.rule, "not_of_megatron") << each.text;
     EXPECT_EQ(violations[0].violation.level, ViolationLevel::kError);
-    EXPECT_TRUE(absl::StartsWith(violations[0].violation.reason, absl::StrCat("this is ", each.name, ";")))
+    EXPECT_TRUE(absl::StartsWith(violations[0].violation.reason,
+                                 absl::StrCat("not a Megatron configuration (got ", each.name, ")")))
         << violations[0].violation.reason;
     EXPECT_EQ(violations[0].place.line, each.line) << each.text;
     EXPECT_TRUE(settings.all().empty()) << each.text;
