@@ -320,7 +320,7 @@ void BenchAdamWFp8(AdamWArgs args, Bench* bench) {
   const auto run = [&] { AdamWUpdate(args, CurrentStream()); };
   run();
   const auto bytes = static_cast<double>(2 * (high.nbytes() + low.nbytes() + m.nbytes() + v.nbytes()));
-  bench->Measure("adamw in halves, fp8 moments", bytes + static_cast<double>(grad.nbytes()),
+  bench->Measure("adamw with split fp32, fp8 moments", bytes + static_cast<double>(grad.nbytes()),
                  Difference(high, want), run);
 }
 
