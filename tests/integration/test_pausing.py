@@ -91,7 +91,7 @@ def test_pause_with_hung_rank_reports_lost_steps(cluster, tmp_path):
     job = cluster.job(job_id)
     assert not cluster.all_ranks()
     assert job.pause.step == 0 and job.pause.lost_steps >= 3, job.pause
-    assert f"it will begin anew; {job.pause.lost_steps} steps are lost: rank " in job.reason
+    assert f"it will start from scratch; {job.pause.lost_steps} steps are lost: rank " in job.reason
     assert not checkpoints.steps_in(tmp_path / "run")
     result = cluster.ctl("pause", job_id, "--wait").expect(7)
     assert result.out == f"{job_id} paused\n" and "steps are lost" in result.err
