@@ -163,16 +163,16 @@ bool TakeStart(const v1::RestoredCheckpoint* restored, absl::Time now, v1::Job* 
   } else {
     v1::RestoredCheckpoint* kept = job->mutable_restored();
     *kept = *restored;
-    auto* passed_over = kept->mutable_skipped_checkpoints();
-    if (passed_over->size() > kMaxStartNotes)
-      passed_over->DeleteSubrange(kMaxStartNotes, passed_over->size() - kMaxStartNotes);
+    auto* skipped = kept->mutable_skipped_checkpoints();
+    if (skipped->size() > kMaxStartNotes)
+      skipped->DeleteSubrange(kMaxStartNotes, skipped->size() - kMaxStartNotes);
     auto* notes = kept->mutable_notes();
     if (notes->size() > kMaxStartNotes) notes->DeleteSubrange(kMaxStartNotes, notes->size() - kMaxStartNotes);
     absl::StrAppend(&words,
                     kept->step() > 0 ? absl::StrCat(" resumes after step ", kept->step(), " (")
                                      : std::string(" starts at step 1 with the parameters of a checkpoint ("),
                     kept->path(), ")");
-    if (!passed_over->empty()) absl::StrAppend(&words, "; skipped: ", absl::StrJoin(*passed_over, "; "));
+    if (!skipped->empty()) absl::StrAppend(&words, "; skipped: ", absl::StrJoin(*skipped, "; "));
     // Checkpoints after the restored step belong to a history that this attempt does not continue.
     DropFrom(kept->step() + 1, job);
     if (IsUnreported(*kept, *job)) RecordUnreported(*kept, now, job);

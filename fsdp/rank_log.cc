@@ -220,8 +220,8 @@ std::string EvaluationLine(const v1::StepReport& report, int64_t steps) {
 
 std::vector<std::string> RestoredLines(const v1::RestoredCheckpoint& restored) {
   std::vector<std::string> lines;
-  for (const std::string& passed_over : restored.skipped_checkpoints())
-    lines.push_back(absl::StrCat("skipped checkpoint: ", passed_over));
+  for (const std::string& checkpoint : restored.skipped_checkpoints())
+    lines.push_back(absl::StrCat("skipped checkpoint: ", checkpoint));
   const std::string took = HumanSeconds(restored.seconds());
   lines.push_back(
       restored.step() == 0

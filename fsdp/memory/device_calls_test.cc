@@ -41,7 +41,7 @@ TEST(DeviceCalls, CountsDriverFunctions) {
   EXPECT_EQ(ReadDeviceCalls(0).frees - before.frees, 1);
   void* found = &found;
   EXPECT_EQ(FakeFind("cuMemMap", &found), 0);
-  EXPECT_EQ(found, nullptr) << "what the driver lacks stays lacking";
+  EXPECT_EQ(found, nullptr) << "what the driver lacks stays null";
 }
 
 TEST(DeviceCalls, CountsManually) {

@@ -168,7 +168,7 @@ def test_shows_measured_last_step_of_ended_job(watched, browser):
         assert browser.ask(FAINT) == [], scheme
     assert f"Measured by rank 0: step {reported.timeline.step}, " in browser.text()
 
-    # Read in one, the other says how long it was there; of what is gathered twice each has its own twin.
+    # Read in one, the other says how long it was there; of what is gathered twice each box has its own.
     gathers = sorted((run for run in reported.timeline.runs if run.lane == "gather"), key=lambda run: run.start_seconds)
     names = [run.instruction for run in gathers]
     again = next(index for index, name in enumerate(names) if name in names[:index])

@@ -101,18 +101,18 @@ TEST_P(CommunicatorSuite, HasRankAndSize) {
 }
 
 TEST_P(CommunicatorSuite, HoldsOnAllRanksNeedsEveryRank) {
-  const auto held = [&](int lacking) {
+  const auto held = [&](int missing) {
     std::vector<char> answers(size_);
     OnEveryRank(size_, [&](int rank) {
       const at::Tensor token = OnDevice({-1}, device_(rank));
-      const absl::StatusOr<bool> all = HoldsOnAllRanks(group_[rank].get(), rank != lacking, token);
+      const absl::StatusOr<bool> all = HoldsOnAllRanks(group_[rank].get(), rank != missing, token);
       ASSERT_EQ(all.status(), absl::OkStatus());
       answers[rank] = *all;
     });
     return answers;
   };
-  EXPECT_EQ(held(/*lacking=*/-1), std::vector<char>(size_, true));
-  EXPECT_EQ(held(/*lacking=*/size_ - 1), std::vector<char>(size_, false));
+  EXPECT_EQ(held(/*missing=*/-1), std::vector<char>(size_, true));
+  EXPECT_EQ(held(/*missing=*/size_ - 1), std::vector<char>(size_, false));
 }
 
 constexpr DType kSuiteTypes[] = {DType::kFp32, DType::kBf16, DType::kFp16};

@@ -298,13 +298,13 @@ TEST_P(NativeOpsCuda, JoinAttentionEqualsCpu) {
       JoinAttention(a, b, capacity.narrow(1, tokens, tokens));
       return capacity;
     };
-    AttentionOutput a, b, twin_a, twin_b;
-    const at::Tensor got = join(at::kCUDA, &a, &b), want = join(at::kCPU, &twin_a, &twin_b);
+    AttentionOutput a, b, cpu_a, cpu_b;
+    const at::Tensor got = join(at::kCUDA, &a, &b), want = join(at::kCPU, &cpu_a, &cpu_b);
     ExpectNear(got, Exact(want));
     EXPECT_TRUE(got.narrow(1, 0, tokens).eq(-1).all().item<bool>());
-    for (const auto& [joined, twin] : {std::pair(a, twin_a), std::pair(b, twin_b)}) {
-      ASSERT_EQ(joined.log_sum_exp.sizes(), twin.log_sum_exp.sizes());
-      EXPECT_LE((joined.log_sum_exp.cpu() - twin.log_sum_exp).abs().max().item<double>(), 1e-5);
+    for (const auto& [joined, cpu] : {std::pair(a, cpu_a), std::pair(b, cpu_b)}) {
+      ASSERT_EQ(joined.log_sum_exp.sizes(), cpu.log_sum_exp.sizes());
+      EXPECT_LE((joined.log_sum_exp.cpu() - cpu.log_sum_exp).abs().max().item<double>(), 1e-5);
     }
   }
 }
