@@ -1,6 +1,5 @@
 #include "agent/coordinator_link.h"
 
-#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
@@ -10,8 +9,11 @@
 
 #include "agent/backoff.h"
 #include "base/address.h"
+#include "base/error_line.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
 
 namespace fsdpd {
 namespace {
@@ -22,7 +24,7 @@ constexpr absl::Duration kLastRetryOfSeveral = absl::Seconds(1);  // A new leade
 constexpr absl::Duration kConnectTimeout = absl::Seconds(3);
 constexpr auto kConnectSlice = std::chrono::milliseconds(100);  // Upper bound of the delay of a shutdown.
 constexpr absl::Duration kEndTimeout = absl::Seconds(2);
-// Error ids (ErrorInfo.reason in the details of a status) that change what the agent does or logs.
+// Error ids that change what the agent does or logs.
 constexpr char kRevoked[] = "REVOKED_CERTIFICATE";
 constexpr char kNotLeader[] = "NOT_LEADER";
 constexpr char kIdPayload[] = "fsdpd/error_id";
@@ -33,6 +35,23 @@ std::chrono::nanoseconds UntilFrom(absl::Time when, absl::Time now) {
 }
 
 bool HasId(const absl::Status& status, const char* id) { return status.GetPayload(kIdPayload) == id; }
+
+// `text` with the error id of `status`, if the coordinator sent one.
+std::string WithIdOf(const absl::Status& status, absl::string_view text) {
+  const auto id = status.GetPayload(kIdPayload);
+  return id.has_value() ? WithErrorId(text, std::string(*id)) : std::string(text);
+}
+
+// A status of the coordinator, with the reason of its ErrorInfo detail as payload.
+absl::Status FromGrpc(const grpc::Status& wire) {
+  absl::Status status(static_cast<absl::StatusCode>(wire.error_code()), wire.error_message());
+  google::rpc::Status details;
+  google::rpc::ErrorInfo info;
+  if (!details.ParseFromString(wire.error_details())) return status;
+  for (const auto& detail : details.details())
+    if (detail.UnpackTo(&info)) status.SetPayload(kIdPayload, absl::Cord(info.reason()));
+  return status;
+}
 
 }  // namespace
 
@@ -160,7 +179,7 @@ void CoordinatorLink::Run() {
       for (Coordinator& coordinator : coordinators_) coordinator.last_reason.clear();
       first = current_;
     }
-    if (refused) return handler_->Refused(status);
+    if (refused) return handler_->Refused(absl::Status(status.code(), WithIdOf(status, status.message())));
     if (HasId(status, kRevoked)) handler_->Revoked();
     LogReason(status, attached);
     if (!reached && IsUnknownName(status.message())) coordinators_[current_].channel.Renew();
@@ -174,14 +193,13 @@ void CoordinatorLink::Run() {
 
 // Logs each reason once: a coordinator that is unreachable for an hour costs one line.
 void CoordinatorLink::LogReason(const absl::Status& status, bool attached) {
-  std::string words = status.ToString();
+  std::string words = status.ToString(absl::StatusToStringMode::kWithNoExtraData);
   // A likely cause is added to a failed connection, but not to a stream that broke.
   if (absl::IsUnavailable(status))
     words = attached ? std::string(status.message()) : ConnectErrorText(status.message(), own_tls_);
   if (coordinators_.size() == 1 && HasId(status, kNotLeader))
-    absl::StrAppend(&words,
-                    "; set --coordinator to the addresses of all coordinators (HOST:PORT,HOST:PORT) [",
-                    kNotLeader, "]");
+    absl::StrAppend(&words, "; set --coordinator to the addresses of all coordinators (HOST:PORT,HOST:PORT)");
+  words = WithIdOf(status, words);
   Coordinator& coordinator = coordinators_[current_];
   if (std::exchange(coordinator.last_reason, words) == words) return;
   // A server that answers but does not match (TLS, protocol) needs a change by the user.
@@ -251,11 +269,7 @@ absl::Status CoordinatorLink::RunStream(const std::shared_ptr<grpc::Channel>& ch
   changed_.SignalAll();
   if (lapsed) return absl::CancelledError(Attachment::kLapsedMessage);
   if (status.ok()) return absl::UnavailableError("the coordinator ended the stream");
-  absl::Status ended(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
-  for (const char* id : {kRevoked, kNotLeader}) {
-    if (absl::StrContains(status.error_details(), id)) ended.SetPayload(kIdPayload, absl::Cord(id));
-  }
-  return ended;
+  return FromGrpc(status);
 }
 
 void CoordinatorLink::ReadAll(Session* session) {

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "agent/testing/scripted_coordinator.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
 
 namespace fsdpd {
 namespace {
@@ -59,6 +61,22 @@ class Answering : public CoordinatorLink::Handler {
   std::atomic<bool> told_ = false;
 };
 
+class RefusedHandler : public Answering {
+ public:
+  using Answering::Answering;
+  void Refused(const absl::Status& why) override { refused.set_value(why); }
+
+  std::promise<absl::Status> refused;
+};
+
+grpc::Status Refusal(grpc::StatusCode code, const std::string& message, const std::string& id) {
+  google::rpc::ErrorInfo info;
+  info.set_reason(id);
+  google::rpc::Status details;
+  details.add_details()->PackFrom(info);
+  return grpc::Status(code, message, details.SerializeAsString());
+}
+
 v1::CoordinatorMessage Stop(int attempt) {
   v1::CoordinatorMessage message;
   message.mutable_stop()->set_job_id("job");
@@ -100,7 +118,7 @@ TEST(CoordinatorLink, WaitingOrderDoesNotBlockShutdown) {
 
 TEST(CoordinatorLink, AttachesToTheLeader) {
   ScriptedCoordinator standby, leader;
-  standby.Refuse(grpc::Status(grpc::StatusCode::UNAVAILABLE, "a standby", "NOT_LEADER"));
+  standby.Refuse(Refusal(grpc::StatusCode::UNAVAILABLE, "a standby", "NOT_LEADER"));
   FakeClock clock;
   Answering handler(&clock);
   // The first address is unreachable.
@@ -125,8 +143,21 @@ TEST(CoordinatorLink, ReportsARevokedCertificate) {
   link.Start();
   coordinator.AwaitRegister(1);
   coordinator.Disconnect();
-  coordinator.Refuse(grpc::Status(grpc::StatusCode::UNAUTHENTICATED, "refused", "REVOKED_CERTIFICATE"));
+  coordinator.Refuse(Refusal(grpc::StatusCode::UNAUTHENTICATED, "refused", "REVOKED_CERTIFICATE"));
   EXPECT_EQ(handler.revoked.get_future().wait_for(std::chrono::seconds(10)), std::future_status::ready);
+  link.Shutdown(absl::ZeroDuration());
+}
+
+// Regression: the agent printed [UNAUTHENTICATED], which has no explanation.
+TEST(CoordinatorLink, PassesTheErrorIdOfARefusal) {
+  ScriptedCoordinator coordinator;
+  coordinator.Refuse(Refusal(grpc::StatusCode::UNAUTHENTICATED, "refused", "REVOKED_CERTIFICATE"));
+  RefusedHandler handler(Clock::Real());
+  CoordinatorLink link(coordinator.address(), &handler, Clock::Real());
+  link.Start();
+  const absl::Status why = handler.refused.get_future().get();
+  EXPECT_EQ(why.code(), absl::StatusCode::kUnauthenticated);
+  EXPECT_EQ(why.message(), "refused [REVOKED_CERTIFICATE]");
   link.Shutdown(absl::ZeroDuration());
 }
 
