@@ -358,6 +358,8 @@ TEST_F(LookCommandsTest, ExplainNeedsNoCoordinator) {
   EXPECT_EQ(out_,
             "preset_unknown  <rule>\n  Rule: the preset must be a built-in one\n  Field: model.preset\n"
             "  If violated: an error; the job is rejected\n");
+  for (const char* rule : {"profile_no_map", "profile_unknown"})
+    EXPECT_EQ(Run({"explain", rule}), kExitOk) << "of a device profile: " << err_;
   EXPECT_EQ(Run({"explain", "budget_above_offer"}), kExitOk) << "one that the plan finds: " << err_;
   EXPECT_NE(out_.find("Field: resources.memory_budget_bytes\n  If violated: a warning\n"), std::string::npos)
       << out_;

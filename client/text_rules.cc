@@ -56,6 +56,8 @@ const std::vector<RuleText>& TextRules() {
       {"token_file_here",
        "a token file with an absolute path should be readable on this machine and not empty", kWarn,
        "data.tokens"},
+      {"profile_no_map", "a device profile must be a map from keys to numbers", kError, "spec"},
+      {"profile_unknown", "the base of a device profile must be a built-in profile", kError, "spec"},
       {"path_of_node",
        "paths on nodes must be local file paths; `~` and URLs of object stores are not supported", kError,
        "spec"},

@@ -95,6 +95,8 @@ def rows_of_migrate(of_text):
 
 # A violation of the text, in the code that reports it: its rule is the first word in quotes.
 OF_TEXT = re.compile(r'\b(?:Add\w*Violation|MakeViolation|Refuse|Warn)\((?:[^"();]|\([^()]*\))*"(\w+)",')
+# A violation of a device profile: its rule is the third argument, after a place and a key.
+OF_PROFILE = re.compile(r'\bAddViolation\(\s*[\w.]+, (?:"\w*"|[\w.]+), "(\w+)"')
 
 
 def rows_of_text():
@@ -107,6 +109,7 @@ def rows_of_text():
     found = {rule for file in files for rule in OF_TEXT.findall(file.read_text())}
     for name, source in sources_of("client", ["migrate_command"]).items():
         found |= set(BRACED.findall(source))
+    found |= set(OF_PROFILE.findall((ROOT / "client/profile_file.cc").read_text()))
     found.add("path_of_node")  # Also in TakePaths of migrate_command.cc.
     told = {each["id"] for each in rows} | {"unknown_field"}  # It is in the table of the coordinator.
     assert found == told, f"rules of the text: {sorted(found ^ told)}"
