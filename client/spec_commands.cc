@@ -498,9 +498,10 @@ int RunSearch(Session* session, const SpecText& spec, const ProfileText* profile
   if (found) return kExitOk;
   session->console().err
       << "fsdpctl: " << line.file << ": no configuration fits"
-      << (search.complete() ? "\n"
+      << (search.complete() ? ""
                             : " among those searched, but the search is incomplete; search again, or with "
-                              "a longer --timeout\n");
+                              "a longer --timeout")
+      << " [search_found_none]\n";
   // An incomplete search, such as one that the coordinator aborted, does not reject the spec.
   return search.complete() ? kExitSpecRefused : kExitTimeout;
 }
