@@ -186,6 +186,7 @@ TEST_F(EventCommandsTest, ReportsMissingAndCompletesIds) {
   }
   EXPECT_EQ(Run({"events", "--job", "nosuch"}), kExitNotFound);
   EXPECT_EQ(Run({"events", "--node", "nosuch"}), kExitNotFound);
+  EXPECT_THAT(err_, HasSubstr("[NODE_NOT_FOUND]\n"));
   EXPECT_EQ(Run({"events", "--after", "7"}), kExitOk) << err_;
   EXPECT_EQ(Run({"events", "--after", "8"}), kExitNotFound);
   EXPECT_THAT(err_, HasSubstr("event 8 does not exist yet; the newest is 7"));

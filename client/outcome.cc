@@ -13,13 +13,17 @@ namespace fsdpd {
 
 namespace {
 
+// From the coordinator, or from a command that searched the list of nodes.
+bool IsUnknownNode(const absl::Status& status) {
+  return ReasonOf(status) == "NODE_NOT_FOUND" || absl::StartsWith(status.message(), "no node ");
+}
+
 // Hint about the command that lists the existing jobs or nodes.
 const char* HintOf(const absl::Status& status) {
   const std::string reason = ReasonOf(status);
   const bool of_flag = absl::StartsWith(status.message(), "--");
   if (reason == "TRACE_NOT_FOUND" || reason == "EVIDENCE_NOT_FOUND" || of_flag) return "";
-  const bool of_node = reason == "NODE_NOT_FOUND" || absl::StartsWith(status.message(), "no node ");
-  return of_node ? "; `fsdpctl nodes` lists the nodes" : "; `fsdpctl get` lists the jobs";
+  return IsUnknownNode(status) ? "; `fsdpctl nodes` lists the nodes" : "; `fsdpctl get` lists the jobs";
 }
 
 }  // namespace
@@ -50,6 +54,7 @@ int ReportError(const absl::Status& status, const std::string& address, Console*
       break;
     case absl::StatusCode::kNotFound:
       code = kExitNotFound;
+      if (IsUnknownNode(status)) id = "NODE_NOT_FOUND";
       message += HintOf(status);
       break;
     case absl::StatusCode::kCancelled:
