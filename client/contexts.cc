@@ -81,6 +81,10 @@ absl::StatusOr<Context> ReadContext(const std::string& file, const TextNode& nod
 }
 
 absl::StatusOr<std::string> TextOf(const std::string& path) {
+  std::error_code error;
+  // A stream reads nothing from a directory, and reports no error.
+  if (std::filesystem::is_directory(path, error))
+    return absl::InvalidArgumentError(absl::StrCat("cannot read ", path, ": ", std::strerror(EISDIR)));
   std::ifstream in(path);
   std::ostringstream text;
   text << in.rdbuf();
@@ -145,7 +149,10 @@ absl::StatusOr<Contexts> Parsed(const std::string& path, const std::string& text
   TextNode root;
   LocatedViolations violations = ParseYaml(text, path, &root);
   if (violations.empty()) violations = DuplicateKeys(root);
-  if (!violations.empty()) return absl::InvalidArgumentError(Render(violations.front()));
+  if (!violations.empty()) {
+    violations.front().violation.rule.clear();  // The rules are those of specs.
+    return absl::InvalidArgumentError(Render(violations.front()));
+  }
   if (root.kind == TextNode::Kind::kNull) return contexts;
   if (root.kind != TextNode::Kind::kMap)
     return ErrorAt(root.place, "the file must be a map with current and contexts");

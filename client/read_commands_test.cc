@@ -541,6 +541,19 @@ TEST_F(LookCommandsTest, LocatesErrorInContextsFile) {
   EXPECT_EQ(RunCommand({"get"}), kExitUsage);
   EXPECT_NE(err_.find("contexts.yaml:3:3: error: contexts.lab is written twice; keep one"), std::string::npos)
       << err_;
+  const auto expect_error = [&](const std::string& text) {
+    for (const std::vector<std::string>& command :
+         std::vector<std::vector<std::string>>{{"get"}, {"context", "list"}, {"context", "use", "zz"}}) {
+      EXPECT_EQ(RunCommand(command), kExitUsage) << text;
+      EXPECT_NE(err_.find(text), std::string::npos) << err_;
+      EXPECT_NE(err_.find(" [INVALID_CONTEXT]\n"), std::string::npos) << err_;
+    }
+  };
+  Write("contexts.yaml", "contexts: [\n");
+  expect_error("contexts.yaml:");
+  std::filesystem::remove(config_);
+  std::filesystem::create_directory(config_);
+  expect_error("contexts.yaml: Is a directory");
 }
 
 TEST_F(LookCommandsTest, CompletionListsMatchingNames) {
