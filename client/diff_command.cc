@@ -35,11 +35,12 @@ class Sides {
     if (session_ == nullptr) {
       session_ = std::make_unique<Session>(line_, &console_);
       if (const absl::Status status = session_->client().Connect(); !status.ok()) {
-        console_.err << Escaped(name) << ": no such file; treated as the id of a job\n";
+        ReportNoFile(name);
         return session_->Fail(status);
       }
     }
     const absl::StatusOr<v1::Job> job = FindJob(&session_->client(), name);
+    if (absl::IsNotFound(job.status())) ReportNoFile(name);
     if (!job.ok()) return session_->Fail(job.status());
     *spec = job->spec();
     return std::nullopt;
@@ -55,6 +56,10 @@ class Sides {
   }
 
  private:
+  void ReportNoFile(const std::string& name) {
+    console_.err << Escaped(name) << ": no such file; treated as the id of a job\n";
+  }
+
   std::optional<int> ReadFile(const std::string& name, v1::JobSpec* spec) {
     const absl::StatusOr<SpecText> text = LoadSpec(name, {}, console_.in);
     if (!text.ok()) {

@@ -337,6 +337,7 @@ TEST_F(LookCommandsTest, DiffComparesResolvedSpecs) {
   EXPECT_EQ(Run({"diff", "tiny-b2", first}), kExitSpecsDiffer) << "a job's";
   EXPECT_NE(out_.find("train.steps"), std::string::npos) << out_;
   EXPECT_EQ(Run({"diff", "nothere", first}), kExitNotFound);
+  EXPECT_EQ(err_.find("nothere: no such file; "), 0u) << err_;
   EXPECT_EQ(Run({"diff", first}), kExitUsage);
 }
 
