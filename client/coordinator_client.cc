@@ -27,6 +27,7 @@ constexpr absl::Duration kReasonTimeout = absl::Milliseconds(200);
 constexpr int kMaxMetadataBytes = 64 << 10;
 constexpr int kKeepaliveMs = 10'000;
 constexpr size_t kMaxServers = 16;
+constexpr char kMayHaveTakenEffect[] = "fsdpd/may_have_taken_effect";  // Payload of a status.
 constexpr int kMaxImmediateSwitches = 4;  // From one coordinator to another without a backoff.
 constexpr absl::Duration kMaxConnectTime = absl::Seconds(5);
 // How long a call or stream waits for a channel whose last connect failed; other coordinators may be up.
@@ -118,7 +119,18 @@ absl::Status NormalizeNoResponse(const absl::Status& status) {
   return IsNoResponse(status) ? absl::DeadlineExceededError("no answer in time") : status;
 }
 
+// Whether the call with this request changes something.
+bool IsChange(absl::string_view request) {
+  for (const char* read : {"Get", "List", "Validate", "Plan", "Search"})
+    if (absl::StartsWith(request, read)) return false;
+  return true;
+}
+
 }  // namespace
+
+bool MayHaveTakenEffect(const absl::Status& status) {
+  return status.GetPayload(kMayHaveTakenEffect).has_value();
+}
 
 std::string ReasonOf(const absl::Status& status) {
   google::rpc::ErrorInfo info;
@@ -285,7 +297,12 @@ absl::StatusOr<Response> CoordinatorClient::CallWithin(absl::Duration timeout, M
     const bool switched = SwitchServer(*server, status);
     const bool immediately = switched && switches < kMaxImmediateSwitches;
     const absl::Duration wait = immediately ? absl::ZeroDuration() : PauseAfter(status, pause);
-    if (!again || absl::Now() + wait >= deadline) return NormalizeNoResponse(status);
+    if (!again || absl::Now() + wait >= deadline) {
+      status = NormalizeNoResponse(status);
+      if (absl::IsDeadlineExceeded(status) && IsChange(Request::descriptor()->name()))
+        status.SetPayload(kMayHaveTakenEffect, absl::Cord());
+      return status;
+    }
     switches = immediately ? switches + 1 : 0;
     if (immediately) continue;
     absl::SleepFor(wait);

@@ -42,6 +42,9 @@ namespace fsdpd {
 // The reason of the ErrorInfo detail, such as "JOB_NOT_FOUND"; "" without one.
 std::string ReasonOf(const absl::Status& status);
 
+// Whether a call that changes something got no response, so that the change may have been made.
+bool MayHaveTakenEffect(const absl::Status& status);
+
 // The field violations of the BadRequest detail; empty without one.
 Violations FieldViolationsOf(const absl::Status& status);
 

@@ -415,6 +415,19 @@ TEST_F(LifeCommandsTest, ReportsErrors) {
   EXPECT_NE(err_.find("it is being cancelled"), std::string::npos) << err_;
 }
 
+TEST_F(LifeCommandsTest, TimeoutOfAChangeMayHaveTakenEffect) {
+  const auto is_late = [](const auto&, auto*) {
+    return grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "no answer");
+  };
+  server_.on_cancel = is_late;
+  EXPECT_EQ(Run({"cancel", "j"}), kExitTimeout);
+  EXPECT_NE(err_.find("may have taken effect"), std::string::npos) << err_;
+  EXPECT_NE(err_.find(" [DEADLINE_EXCEEDED]\n"), std::string::npos) << err_;
+  server_.on_list = is_late;
+  EXPECT_EQ(Run({"get"}), kExitTimeout);
+  EXPECT_EQ(err_.find("may have taken effect"), std::string::npos) << err_;
+}
+
 TEST_F(LifeCommandsTest, RejectsGraceOutOfRange) {
   for (const char* command : {"pause", "cancel"}) {
     EXPECT_EQ(Run({command, "j", "--grace", "3601"}), kExitUsage);

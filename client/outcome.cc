@@ -51,6 +51,8 @@ int ReportError(const absl::Status& status, const std::string& address, Console*
       code = kExitTimeout;
       message = absl::StrCat("the coordinator at ", address,
                              " did not answer in time: it is busy or blocked; increase --timeout SECONDS");
+      if (MayHaveTakenEffect(status))
+        message += "; the call may have taken effect, check before you repeat it";
       break;
     case absl::StatusCode::kNotFound:
       code = kExitNotFound;
