@@ -102,6 +102,13 @@ absl::StatusOr<v1::Job> AwaitJob(Session* session, const v1::Job& job, Wait* wai
   return newest.job();
 }
 
+// Reports the error of a job, with its id if the command has several jobs and the message does not name it.
+int FailJob(Session* session, const std::string& id, const absl::Status& status) {
+  const CommandLine& line = session->line();
+  const bool several = line.jobs.size() > 1 || !line.array.empty() || !line.selector.empty();
+  return session->Fail(status, several && !absl::StrContains(status.message(), id) ? id : "");
+}
+
 int ReportTimeout(Session* session, const v1::Job& job, const Wait& wait, const char* action) {
   session->console().err << "fsdpctl: " << job.id() << " did not " << action << " within --timeout; it is "
                          << StateName(job.state()) << ": " << OneLine(job.reason())
@@ -166,9 +173,10 @@ int CancelOne(Session* session, const std::string& id, Wait* wait, std::vector<v
   request.set_reason(line.reason);
   request.set_etag(line.etag);
   if (line.grace_seconds.has_value()) request.set_grace_seconds(*line.grace_seconds);
-  if (const absl::Status known = CheckEtagSupport(session, id); !known.ok()) return session->Fail(known);
+  if (const absl::Status known = CheckEtagSupport(session, id); !known.ok())
+    return FailJob(session, id, known);
   const absl::StatusOr<v1::CancelJobResponse> response = session->client().CancelJob(request);
-  if (!response.ok()) return session->Fail(response.status());
+  if (!response.ok()) return FailJob(session, id, response.status());
   const v1::Job& job = response->job();
   if (line.wait && leaving != nullptr && !IsEnded(job.state())) {
     leaving->push_back(job);
@@ -176,7 +184,7 @@ int CancelOne(Session* session, const std::string& id, Wait* wait, std::vector<v
   }
   if (line.wait && !IsEnded(job.state())) {
     const absl::StatusOr<v1::Job> ended = AwaitJob(session, job, wait, nullptr);
-    if (!ended.ok()) return session->Fail(ended.status());
+    if (!ended.ok()) return FailJob(session, id, ended.status());
     return AddCancelled(session, *ended, *wait, results);
   }
   if (job.state() == v1::JOB_STATE_CANCELLING && !job.store_error().empty())
@@ -253,7 +261,8 @@ int RunCancel(Session* session, Results* results) {
   for (const v1::Job& job : leaving) {
     const absl::StatusOr<v1::Job> ended = AwaitJob(session, job, &wait, nullptr);
     if (absl::IsCancelled(ended.status())) return session->Fail(ended.status());
-    MergeExitCode(ended.ok() ? AddCancelled(session, *ended, wait, results) : session->Fail(ended.status()),
+    MergeExitCode(ended.ok() ? AddCancelled(session, *ended, wait, results)
+                             : FailJob(session, job.id(), ended.status()),
                   &code);
   }
   return code;
@@ -300,7 +309,7 @@ int AwaitPause(Session* session, const v1::Job& job, Wait* wait, Results* result
     return now.state() != v1::JOB_STATE_PAUSING || now.pause().unconfirmed_size() > 0;
   };
   const absl::StatusOr<v1::Job> left = AwaitJob(session, job, wait, until);
-  if (!left.ok()) return session->Fail(left.status());
+  if (!left.ok()) return FailJob(session, job.id(), left.status());
   if (until(*left)) return AddPaused(session, *left, results);
   results->Add(*left, StateName(left->state()));
   return ReportTimeout(session, *left, *wait, "pause");
@@ -318,10 +327,11 @@ int RunPause(Session* session, Results* results) {
     request.set_reason(line.reason);
     request.set_etag(line.etag);
     if (line.grace_seconds.has_value()) request.set_grace_seconds(*line.grace_seconds);
-    if (const absl::Status known = CheckEtagSupport(session, id); !known.ok()) return session->Fail(known);
+    if (const absl::Status known = CheckEtagSupport(session, id); !known.ok())
+      return FailJob(session, id, known);
     const absl::StatusOr<v1::PauseJobResponse> response = session->client().PauseJob(request);
     if (!response.ok()) {
-      MergeExitCode(session->Fail(response.status()), &code);
+      MergeExitCode(FailJob(session, id, response.status()), &code);
       continue;
     }
     WarnOfLoss(response->job(), session);
@@ -337,9 +347,10 @@ int ResumeOne(Session* session, const std::string& id, Results* results) {
   request.set_id(id);
   request.set_reason(session->line().reason);
   request.set_etag(session->line().etag);
-  if (const absl::Status known = CheckEtagSupport(session, id); !known.ok()) return session->Fail(known);
+  if (const absl::Status known = CheckEtagSupport(session, id); !known.ok())
+    return FailJob(session, id, known);
   const absl::StatusOr<v1::ResumeJobResponse> response = session->client().ResumeJob(request);
-  if (!response.ok()) return session->Fail(response.status());
+  if (!response.ok()) return FailJob(session, id, response.status());
   return results->Add(response->job(), StateName(response->job().state()));
 }
 
@@ -361,9 +372,10 @@ int RetryOne(Session* session, const std::string& id, Results* results) {
   request.set_id(id);
   request.set_reason(session->line().reason);
   request.set_etag(session->line().etag);
-  if (const absl::Status known = CheckEtagSupport(session, id); !known.ok()) return session->Fail(known);
+  if (const absl::Status known = CheckEtagSupport(session, id); !known.ok())
+    return FailJob(session, id, known);
   const absl::StatusOr<v1::RetryJobResponse> response = session->client().RetryJob(request);
-  if (!response.ok()) return session->Fail(response.status());
+  if (!response.ok()) return FailJob(session, id, response.status());
   return results->Add(response->job(), StateName(response->job().state()));
 }
 
@@ -383,10 +395,11 @@ int RunDelete(Session* session, Results* results) {
     v1::DeleteJobRequest request;
     request.set_id(id);
     request.set_etag(session->line().etag);
-    if (const absl::Status known = CheckEtagSupport(session, id); !known.ok()) return session->Fail(known);
+    if (const absl::Status known = CheckEtagSupport(session, id); !known.ok())
+      return FailJob(session, id, known);
     const absl::StatusOr<v1::DeleteJobResponse> response = session->client().DeleteJob(request);
     if (!response.ok()) {
-      code = session->Fail(response.status());
+      code = FailJob(session, id, response.status());
       if (absl::IsUnavailable(response.status()) || absl::IsDeadlineExceeded(response.status())) break;
       continue;
     }

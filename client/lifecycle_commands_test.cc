@@ -423,6 +423,10 @@ TEST_F(LifeCommandsTest, TimeoutOfAChangeMayHaveTakenEffect) {
   EXPECT_EQ(Run({"cancel", "j"}), kExitTimeout);
   EXPECT_NE(err_.find("may have taken effect"), std::string::npos) << err_;
   EXPECT_NE(err_.find(" [DEADLINE_EXCEEDED]\n"), std::string::npos) << err_;
+  EXPECT_EQ(err_.find("fsdpctl: the coordinator at "), 0u) << err_;
+  EXPECT_EQ(Run({"cancel", "job-1", "job-2"}), kExitTimeout);
+  EXPECT_EQ(err_.find("fsdpctl: job-1: the coordinator at "), 0u) << err_;
+  EXPECT_NE(err_.find("\nfsdpctl: job-2: the coordinator at "), std::string::npos) << err_;
   server_.on_list = is_late;
   EXPECT_EQ(Run({"get"}), kExitTimeout);
   EXPECT_EQ(err_.find("may have taken effect"), std::string::npos) << err_;

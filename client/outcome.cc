@@ -28,7 +28,8 @@ const char* HintOf(const absl::Status& status) {
 
 }  // namespace
 
-int ReportError(const absl::Status& status, const std::string& address, Console* console) {
+int ReportError(const absl::Status& status, const std::string& address, Console* console,
+                const std::string& job) {
   std::string message;
   for (const absl::string_view line : absl::StrSplit(status.message(), '\n')) {
     absl::StrAppend(&message, message.empty() ? "" : "\n", Escaped(std::string(line)));
@@ -67,7 +68,8 @@ int ReportError(const absl::Status& status, const std::string& address, Console*
     default:
       break;
   }
-  console->err << "fsdpctl: " << WithErrorId(message, id) << "\n";
+  console->err << "fsdpctl: " << (job.empty() ? "" : absl::StrCat(Escaped(job), ": "))
+               << WithErrorId(message, id) << "\n";
   return code;
 }
 

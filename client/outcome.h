@@ -28,9 +28,10 @@ enum ExitCode {
   kExitInterrupted = 130,
 };
 
-// Prints "fsdpctl: ..." and a hint if the fix is known. `address`: the server that was called. Returns the
-// exit code.
-int ReportError(const absl::Status& status, const std::string& address, Console* console);
+// Prints "fsdpctl: ..." and a hint if the fix is known. `address`: the server that was called. `job`: named
+// before the message; may be empty. Returns the exit code.
+int ReportError(const absl::Status& status, const std::string& address, Console* console,
+                const std::string& job = "");
 
 // Prints all violations. Returns kExitSpecRefused if one of them is an error, otherwise kExitOk.
 int ReportViolations(const LocatedViolations& violations, Console* console);

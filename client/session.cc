@@ -61,7 +61,9 @@ absl::Status ReadAccess(CommandLine* line) {
 Session::Session(const CommandLine& line, Console* console)
     : line_(line), console_(*console), client_(line.server, OptionsOf(line)), screen_(console, line.output) {}
 
-int Session::Fail(const absl::Status& status) { return ReportError(status, line_.server, &console_); }
+int Session::Fail(const absl::Status& status, const std::string& job) {
+  return ReportError(status, line_.server, &console_, job);
+}
 
 absl::StatusOr<std::string> Session::DataOf(const google::protobuf::Message& message) const {
   absl::string_view form = line_.output;

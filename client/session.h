@@ -27,8 +27,8 @@ class Session {
   const CommandLine& line() const { return line_; }
   Console& console() { return console_; }
 
-  // Reports the error. Returns the exit code.
-  int Fail(const absl::Status& status);
+  // Reports the error, of `job` if it is not empty. Returns the exit code.
+  int Fail(const absl::Status& status, const std::string& job = "");
 
   // Formats `message` as -o json, yaml or jsonpath. Returns INVALID_ARGUMENT if the template names a field
   // that the message does not have.
