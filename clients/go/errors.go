@@ -22,7 +22,7 @@ import (
 type Error struct {
 	Code           codes.Code
 	Message        string
-	Reason         string            // The error id, which reason.proto registers; empty if no coordinator answered.
+	Reason         string            // The error id, which reason.proto registers; the name of the code if no coordinator answered.
 	Violations     []*api.Violation  // Violations of fields, if the error is about fields.
 	MoreViolations int64             // Number of violations that did not fit; Validate returns all.
 	Metadata       map[string]string // Metadata of the reason.
@@ -30,11 +30,7 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	reason := e.Reason
-	if reason == "" {
-		reason = code.Code(e.Code).String()
-	}
-	lines := []string{fmt.Sprintf("%s [%s]", e.Message, reason)}
+	lines := []string{fmt.Sprintf("%s [%s]", e.Message, e.Reason)}
 	for _, fault := range e.Violations {
 		lines = append(lines, textOf(fault))
 	}
@@ -71,9 +67,14 @@ func ReasonOf(err error) string {
 	return ""
 }
 
+// newError returns an error without details; its reason is the name of the code.
+func newError(kind codes.Code, message string) *Error {
+	return &Error{Code: kind, Message: message, Reason: code.Code(kind).String()}
+}
+
 func fromRPC(err error) *Error {
 	rpc := status.Convert(err)
-	own := &Error{Code: rpc.Code(), Message: rpc.Message()}
+	own := newError(rpc.Code(), rpc.Message())
 	var fields []*api.Violation
 	for _, detail := range rpc.Details() {
 		switch detail := detail.(type) {

@@ -15,7 +15,7 @@ func TestErrorTextEndsWithTheId(t *testing.T) {
 		text string
 	}{
 		{&Error{Code: codes.NotFound, Message: "no job 'x'", Reason: "JOB_NOT_FOUND"}, "no job 'x' [JOB_NOT_FOUND]"},
-		{&Error{Code: codes.Unavailable, Message: "connection refused"}, "connection refused [UNAVAILABLE]"},
+		{newError(codes.Unavailable, "connection refused"), "connection refused [UNAVAILABLE]"},
 		{&Error{Code: codes.InvalidArgument, Message: "1 error", Reason: "INVALID_SPEC", Violations: []*api.Violation{rule}},
 			"1 error [INVALID_SPEC]\ntrain.steps: is 0; write 1 [steps_needed]"},
 		{&Error{Code: codes.InvalidArgument, Message: "after: is negative", Reason: "INVALID_REQUEST",

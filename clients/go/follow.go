@@ -235,7 +235,7 @@ func follow[R, U any](
 			return
 		}
 		if lost == nil { // A coordinator that stops may close the stream without an error.
-			lost = &Error{Code: codes.Unavailable, Message: "the coordinator closed the stream"}
+			lost = newError(codes.Unavailable, "the coordinator closed the stream")
 		}
 		if !outage.waitForRetry(ctx, place, lost) {
 			var none U
@@ -299,8 +299,8 @@ func (c *Client) Logs(ctx context.Context, request *api.TailLogsRequest) iter.Se
 			open := func() (stream[Line], error) { return place.stub.TailLogs(ctx, cursor.next()) }
 			wanted, lost := read(open, func(line *Line) bool {
 				if request.GetEvidence() && !line.GetEvidence() {
-					yield(nil, &Error{Code: codes.Unimplemented, Message: "the coordinator is of an older release, which sends " +
-						"no evidence; read the files rank-N.hang.txt next to the ranks' logs on their nodes"})
+					yield(nil, newError(codes.Unimplemented, "the coordinator is of an older release, which sends "+
+						"no evidence; read the files rank-N.hang.txt next to the ranks' logs on their nodes"))
 					return false
 				}
 				if !cursor.take(line) {

@@ -24,7 +24,7 @@ func (u Unchanged) check() error {
 	if u.etag != "" || !u.conditional {
 		return nil
 	}
-	return &Error{Code: codes.InvalidArgument, Message: "the job has no etag: it comes from a coordinator without etags"}
+	return newError(codes.InvalidArgument, "the job has no etag: it comes from a coordinator without etags")
 }
 
 // Cancel is Client.Cancel.

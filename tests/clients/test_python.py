@@ -258,13 +258,14 @@ def test_unreachable_coordinator_raises_unavailable():
     with fsdpd.Client("127.0.0.1:1", environ={}) as client:
         with pytest.raises((fsdpd.Unavailable, fsdpd.DeadlineExceeded)) as raised:
             client.get("nobody-000000", timeout_s=3)
-        assert raised.value.reason == ""
+        assert raised.value.reason == raised.value.code.name
 
 
 def test_plaintext_client_reports_tls_coordinator(shared):
     with fsdpd.Client(shared.address, environ={}) as client:
-        with pytest.raises(fsdpd.Unavailable, match="requires TLS; pass ca_file"):
+        with pytest.raises(fsdpd.Unavailable, match="requires TLS; pass ca_file") as raised:
             client.get("nobody-000000", timeout_s=2)
+        assert raised.value.reason == "TLS_REQUIRED"
 
 
 class Followed:

@@ -170,6 +170,16 @@ def test_text_ends_with_the_error_id(server):
     assert raised.value.reason == "RESOURCE_EXHAUSTED" and str(raised.value).endswith(" [RESOURCE_EXHAUSTED]")
 
 
+def test_reason_without_a_coordinator_is_the_code(server):
+    server.failures = 1
+    with pytest.raises(fsdpd.Unavailable) as raised:
+        server.client.delete("one")
+    assert raised.value.reason == "UNAVAILABLE" and str(raised.value).endswith(" [UNAVAILABLE]")
+    with pytest.raises(fsdpd.InvalidRequest) as raised:
+        server.client.cancel("one", etag="")
+    assert raised.value.reason == "INVALID_ARGUMENT" and str(raised.value).endswith(" [INVALID_ARGUMENT]")
+
+
 def test_accepts_large_responses(server):
     assert len(server.client.get("one").reason) == 15 << 20
 

@@ -118,11 +118,11 @@ class Connection:
     def diagnosed(self, error: Error, address: str) -> Error:
         """Returns `error`, or a better one if a plaintext client called a coordinator with TLS, which gRPC reports only
         as unavailable. Probes the address once, for at most two seconds."""
-        unanswered = error.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED) and not error.reason
+        unanswered = error.reason in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
         if not unanswered or self.credentials is not None or not self._accepts_tls(address):
             return error
         return Unavailable(f"the coordinator at {address} requires TLS; pass ca_file or set FSDPD_COORDINATOR_CA",
-                           code=grpc.StatusCode.UNAVAILABLE)
+                           code=grpc.StatusCode.UNAVAILABLE, reason="TLS_REQUIRED")
 
     @staticmethod
     def _accepts_tls(address: str) -> bool:

@@ -16,8 +16,8 @@ _DETAILS = "grpc-status-details-bin"
 
 class Error(Exception):
     """A failed call. `reason` is its error id: stable, registered in proto/fsdpd/v1/reason.proto, and explained by
-    `fsdpctl explain ID`. It is empty if no coordinator answered. `violations` are violations of fields, if the error is
-    about fields."""
+    `fsdpctl explain ID`. It is the name of the code if no coordinator answered. `violations` are violations of fields,
+    if the error is about fields."""
 
     def __init__(self, message: str, *, code: grpc.StatusCode, reason: str = "", violations: Sequence[Violation] = (),
                  more_violations: int = 0, metadata: Mapping[str, str] | None = None,
@@ -25,14 +25,14 @@ class Error(Exception):
         super().__init__(message)
         self.message = message
         self.code = code
-        self.reason = reason
+        self.reason = reason or code.name
         self.violations = tuple(violations)
         self.more_violations = more_violations  # Number of violations that did not fit; validate() returns all.
         self.metadata = dict(metadata or {})
         self.retry_after_s = retry_after_s
 
     def __str__(self) -> str:
-        return f"{self.message} [{self.reason or self.code.name}]"
+        return f"{self.message} [{self.reason}]"
 
 
 class InvalidRequest(Error):
