@@ -10,7 +10,7 @@ from concurrent import futures
 import fsdpd
 import grpc
 import pytest
-from fsdpd.v1 import coordinator_pb2 as api, coordinator_pb2_grpc, timeline_pb2, steps_pb2, trace_pb2
+from fsdpd.v1 import coordinator_pb2 as api, coordinator_pb2_grpc, plan_pb2, timeline_pb2, steps_pb2, trace_pb2
 from google.protobuf import any_pb2, duration_pb2
 from google.rpc import error_details_pb2, status_pb2
 
@@ -240,6 +240,25 @@ def test_coordinator_error_has_places_and_all_faults(server, tmp_path):
     with pytest.raises(fsdpd.SpecError) as raised:
         server.client.submit(path)
     assert places(raised.value.violations) == [("a", 1, 1), ("b", 5, 3)] and raised.value.more_violations == 0
+
+
+def test_spec_error_counts_errors_and_marks_warnings(server, tmp_path):
+    server.judged = [fsdpd.Violation(rule="a", field="name", reason="is long", severity=plan_pb2.SEVERITY_WARN)]
+    path = tmp_path / "one.yaml"
+    path.write_text(SPEC)
+    with pytest.raises(fsdpd.SpecError) as raised:
+        server.client.submit(path)
+    assert raised.value.message == "the job spec has 2 errors" and len(raised.value.violations) == 3
+    assert f"{path}:1:1: warning: name: is long [a]" in str(raised.value).splitlines()
+
+
+def test_spec_error_has_each_violation_once(server):
+    server.failures, server.code = 1, grpc.StatusCode.INVALID_ARGUMENT
+    server.details = [error_details_pb2.ErrorInfo(reason="INVALID_SPEC", domain="fsdpd"),
+                      api.SpecViolations(violations=[fsdpd.Violation(rule="a", field="name", reason="is long")])]
+    with pytest.raises(fsdpd.SpecError) as raised:
+        server.client.submit(small())
+    assert str(raised.value).splitlines() == ["the job spec has 1 error [INVALID_SPEC]", "name: is long [a]"]
 
 
 def test_str_path_suggests_pathlib(server):

@@ -9,9 +9,10 @@ import grpc
 from google.rpc import error_details_pb2, status_pb2
 
 from fsdpd.v1.coordinator_pb2 import SpecViolations
-from fsdpd.v1.plan_pb2 import SEVERITY_ERROR, Violation
+from fsdpd.v1.plan_pb2 import SEVERITY_ADJUST, SEVERITY_ERROR, SEVERITY_WARN, Violation
 
 _DETAILS = "grpc-status-details-bin"
+_MARKS = {SEVERITY_ADJUST: "adjusted: ", SEVERITY_WARN: "warning: "}
 
 
 class Error(Exception):
@@ -43,7 +44,7 @@ class SpecError(InvalidRequest):
     """The spec is invalid. `violations` has violations found in its text by this client, or those of the coordinator."""
 
     def __str__(self) -> str:
-        lines = [f"{_place(fault)}{_reason(fault)} [{fault.rule}]" for fault in self.violations]
+        lines = [f"{_place(fault)}{_MARKS.get(fault.severity, '')}{_reason(fault)} [{fault.rule}]" for fault in self.violations]
         more = [f"and {self.more_violations} more"] if self.more_violations else []
         return "\n".join([super().__str__(), *lines, *more])
 
@@ -92,6 +93,12 @@ _KINDS: dict[grpc.StatusCode, type[Error]] = {
     grpc.StatusCode.UNAVAILABLE: Unavailable,
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
 }
+
+
+def spec_message(violations: Sequence[Violation]) -> str:
+    """Returns the message of a SpecError whose text lists these violations."""
+    count = sum(fault.severity not in _MARKS for fault in violations)
+    return f"the job spec has {count} error{'s' * (count != 1)}"
 
 
 def _place(fault: Violation) -> str:

@@ -21,7 +21,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
 from fsdpd import text_tree
-from fsdpd.errors import SpecError
+from fsdpd.errors import SpecError, spec_message
 from fsdpd.renamed import current_name
 from fsdpd.text_tree import Node, Place
 from fsdpd.v1.job_pb2 import JobSpec, Variable
@@ -70,9 +70,8 @@ class SpecText:
         kept = [fault for fault in violations if not any(
             _is_within(fault.field, each) or _is_within(each, fault.field) for each in unread)]
         found = _in_order([*self.violations, *self.located(kept)])
-        count = len(found)
-        return SpecError(f"the job spec has {count} error{'s' * (count > 1)}", code=grpc.StatusCode.INVALID_ARGUMENT,
-                         reason="INVALID_SPEC", violations=found)
+        return SpecError(spec_message(found), code=grpc.StatusCode.INVALID_ARGUMENT, reason="INVALID_SPEC",
+                         violations=found)
 
     def with_places(self, error: SpecError, violations: Sequence[Violation]) -> SpecError:
         """Adds positions to an error of the coordinator. `violations` is the complete list of violations, or empty if
@@ -80,6 +79,8 @@ class SpecText:
         error.violations = tuple(_in_order(self.located(violations or error.violations)))
         if violations:
             error.more_violations = 0
+        if error.violations and not error.more_violations:  # The coordinator's message repeats the first violation.
+            error.message = spec_message(error.violations)
         return error
 
 
