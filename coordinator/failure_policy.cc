@@ -167,8 +167,9 @@ std::string WhyNoRetry(const v1::Job& job, v1::Job::Failure* failure) {
   if (IsOfFiles(failure->cause())) {
     if (HasTrained(job)) return "";
     if (!failure->error_class().node_only())
-      return absl::StrCat("not launched again before its first step: fix it and run `fsdpctl retry ",
-                          job.id(), "`");
+      return absl::StrCat(
+          "not launched again before its first step: fix the file or directory and run `fsdpctl retry ",
+          job.id(), "`; if the spec must change, submit a new job");
     const std::vector<v1::Job::FailedAttempt> before = FailedBefore(job);
     // Ignores attempts before a retry: the user may have fixed the cause.
     const bool again =
