@@ -17,8 +17,7 @@ absl::string_view LastError(absl::string_view message) {
 std::string WordsOfClosed(OwnTls own) {
   switch (own) {
     case OwnTls::kNone:
-      return "the server closed the connection; if it uses TLS, set --coordinator-ca or FSDPD_COORDINATOR_CA "
-             "[TLS_REQUIRED]";
+      return "the server closed the connection; if it uses TLS, set --coordinator-ca [TLS_REQUIRED]";
     case OwnTls::kCertificate:
       return "the server closed the connection; --tls-cert may have expired, or may not be signed by a CA in "
              "the server's --tls-client-ca [CONNECTION_CLOSED]";

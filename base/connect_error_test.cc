@@ -32,7 +32,7 @@ TEST(ConnectFault, NamesTheFlagAndTheErrorIdForMismatches) {
     const char* said;
     const char* id;
   } const cases[] = {
-      {"Socket closed", OwnTls::kNone, "--coordinator-ca", "TLS_REQUIRED"},
+      {"Socket closed", OwnTls::kNone, "set --coordinator-ca [", "TLS_REQUIRED"},
       {"Socket closed", OwnTls::kCertificate, "--tls-client-ca", "CONNECTION_CLOSED"},
       {"Connection reset by peer", OwnTls::kCertificate, "--tls-client-ca", "CONNECTION_CLOSED"},
       {"SSL_ERROR_SSL: error:0A000086:SSL routines::certificate verify failed", OwnTls::kTrust,

@@ -157,7 +157,7 @@ def test_plaintext_health_port_serves_only_health(own, tmp_path):
 def test_fsdpctl_names_missing_credentials(secure):
     ca, address = secure.security.pki / "ca.crt", secure.address
     result = fsdpctl("get", server=address).expect(5)
-    assert "FSDPD_COORDINATOR_CA" in result.err, result
+    assert "--coordinator-ca" in result.err and "[TLS_REQUIRED]" in result.err, result
     result = fsdpctl("get", "--coordinator-ca", ca, server=address).expect(7)
     assert "FSDPD_TOKEN" in result.err and "[MISSING_TOKEN]" in result.err, result
     fsdpctl("get", "--coordinator-ca", ca, server=address, env={"FSDPD_TOKEN": secure.security.token("vera")}).expect(0)
