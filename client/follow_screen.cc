@@ -45,7 +45,8 @@ absl::Status FollowScreen::Record(const std::string& path) {
   record_path_ = path;
   record_.open(path, std::ios::app);
   if (record_) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("--record ", path, ": ", std::strerror(errno)));
+  return absl::InvalidArgumentError(
+      absl::StrCat("--record ", path, ": ", std::strerror(errno), " [FILE_ERROR]"));
 }
 
 void FollowScreen::OnJob(const v1::Job& job) {

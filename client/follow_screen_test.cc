@@ -126,7 +126,9 @@ TEST_F(FollowScreenTest, RecordsStepsAsJsonLines) {
     ASSERT_TRUE(std::getline(text, line));
     EXPECT_EQ(line.find(start), 0u) << line;
   }
-  EXPECT_FALSE(screen.Record(dir.File("no/steps.jsonl")).ok());
+  const std::string missing = dir.File("no/steps.jsonl");
+  EXPECT_EQ(screen.Record(missing).message(),
+            "--record " + missing + ": No such file or directory [FILE_ERROR]");
 }
 
 TEST_F(FollowScreenTest, PrintsUpdatesAsJson) {

@@ -14,6 +14,7 @@
 
 #include "base/check.h"
 #include "base/errno_status.h"
+#include "base/error_line.h"
 #include "coordinator/store/sqlite_query.h"
 #include "coordinator/store/sqlite_schema.h"
 #include "coordinator/store/state_digest.h"
@@ -155,17 +156,23 @@ absl::Status CheckTarget(const std::string& path) {
   return absl::OkStatus();
 }
 
+// `checked` with the error id of files that cannot be used.
+absl::Status OfFile(const absl::Status& checked) {
+  if (checked.ok() || absl::IsAlreadyExists(checked)) return checked;
+  return absl::Status(checked.code(), WithErrorId(checked.message(), "FILE_ERROR"));
+}
+
 // A change of the copy before it is linked into place.
 using Edit = std::function<absl::Status(sqlite3*)>;
 
 absl::StatusOr<Database> OpenSource(const std::string& from) {
-  FSDPD_RETURN_IF_ERROR(CheckSource(from));
+  FSDPD_RETURN_IF_ERROR(OfFile(CheckSource(from)));
   return OpenFile(from, SQLITE_OPEN_READONLY);
 }
 
 absl::StatusOr<CopiedState> CopyState(sqlite3* source, const std::string& from, const std::string& to,
                                       const Edit& edit) {
-  FSDPD_RETURN_IF_ERROR(CheckTarget(to));
+  FSDPD_RETURN_IF_ERROR(OfFile(CheckTarget(to)));
   FSDPD_RETURN_IF_ERROR(ReadSchemaVersion(source, from).status());
   const std::string made = to + kPartialSuffix;
   MakePrivate(made);
@@ -176,7 +183,7 @@ absl::StatusOr<CopiedState> CopyState(sqlite3* source, const std::string& from, 
   FSDPD_RETURN_IF_ERROR(Execute(copy.get(), "PRAGMA journal_mode=DELETE", absl::StrCat("set up ", to)));
   FSDPD_ASSIGN_OR_RETURN(CopiedState state, CheckState(copy.get(), from));
   FSDPD_RETURN_IF_ERROR(edit(copy.get()));
-  FSDPD_RETURN_IF_ERROR(LinkIntoPlace(made, to));
+  FSDPD_RETURN_IF_ERROR(OfFile(LinkIntoPlace(made, to)));
   std::error_code unknown;
   state.bytes = static_cast<int64_t>(fs::file_size(to, unknown));
   return state;
@@ -205,7 +212,7 @@ absl::Status MakeEmptyDirectory(const std::string& dir) {
   std::error_code error;
   fs::create_directories(dir, error);
   if (error)
-    return absl::FailedPreconditionError(absl::StrCat(dir, ": cannot be created: ", error.message()));
+    return OfFile(absl::FailedPreconditionError(absl::StrCat(dir, ": cannot be created: ", error.message())));
   fs::directory_iterator each(dir, error);
   for (; !error && each != fs::directory_iterator(); each.increment(error)) {
     const std::string name = each->path().filename().string();
@@ -215,7 +222,8 @@ absl::Status MakeEmptyDirectory(const std::string& dir) {
         absl::StrCat(dir, ": directory is not empty (it has ", name,
                      "); stop its coordinator and move it away, or restore to another directory"));
   }
-  if (error) return absl::FailedPreconditionError(absl::StrCat(dir, ": cannot be read: ", error.message()));
+  if (error)
+    return OfFile(absl::FailedPreconditionError(absl::StrCat(dir, ": cannot be read: ", error.message())));
   return absl::OkStatus();
 }
 

@@ -117,12 +117,12 @@ TEST(SqliteBackup, ReportsMissingPaths) {
   EXPECT_TRUE(absl::IsNotFound(BackUp(dir.path(), dir.File("to")).status()));
   EXPECT_TRUE(absl::IsNotFound(Restore(dir.File("no"), dir.File("state"), kNow).status()));
   EXPECT_THAT(std::string(BackUp(dir.path(), dir.File("no/to")).status().message()),
-              HasSubstr("no such file"));
+              HasSubstr("no such file [FILE_ERROR]"));
   OpenOrDie(dir.File("state")).reset();
   EXPECT_EQ(BackUp(dir.File("state"), dir.File("no/to")).status().message(),
-            dir.File("no") + ": no such directory; create it first");
+            dir.File("no") + ": no such directory; create it first [FILE_ERROR]");
   EXPECT_EQ(Restore(dir.File("state"), dir.File("a/b"), kNow).status().message(),
-            dir.File("state") + ": is a directory (want a file)");
+            dir.File("state") + ": is a directory (want a file) [FILE_ERROR]");
   EXPECT_EQ(Files(dir.path()), "state ") << "a refused restore leaves no directory";
 }
 

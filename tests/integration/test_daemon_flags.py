@@ -198,7 +198,8 @@ def test_backup_and_restore_errors_are_one_line(tmp_path):
     (tmp_path / "file").write_text("x")
     assert "Not a directory" in output("backup", tmp_path / "file", tmp_path / "copy", 1)
     assert "Not a directory" in output("restore", tmp_path / "file" / "copy", tmp_path / "state", 1)
-    assert f"{tmp_path}/none: no such file" in output("restore", tmp_path / "none", tmp_path / "state", 1)
+    assert f"{tmp_path}/none: no such file [FILE_ERROR]" in output("restore", tmp_path / "none", tmp_path / "state", 1)
+    assert output("backup", tmp_path / "none", tmp_path / "copy", 1).endswith(" [FILE_ERROR]")
     assert not (tmp_path / "state").exists(), "what is refused leaves nothing"
 
 
