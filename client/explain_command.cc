@@ -116,6 +116,27 @@ std::string NearRule(const std::string& name) {
   return nearest.empty() ? "" : absl::StrCat("; did you mean ", names[nearest], "?");
 }
 
+// The current name of an error id that was renamed after release 0.1, as in docs/upgrade.md; "" otherwise.
+std::string CurrentErrorId(const std::string& name) {
+  static const auto* const kRenamed = new std::map<std::string, std::string>{
+      {"BAD_SPEC", "INVALID_SPEC"},
+      {"BAD_REQUEST", "INVALID_REQUEST"},
+      {"COURSE_NOT_FOUND", "STEP_TIMELINE_NOT_FOUND"},
+      {"NO_TOKEN", "MISSING_TOKEN"},
+      {"ROLE_NEEDED", "ROLE_REQUIRED"},
+      {"NO_CERTIFICATE", "MISSING_CERTIFICATE"},
+      {"WRONG_NODE", "NODE_NAME_MISMATCH"},
+      {"OTHER_PROJECT", "PROJECT_NOT_ALLOWED"},
+      {"JOB_NOT_STEPPING", "JOB_HAS_NO_STEPS"},
+      {"JOB_ENDS_BEFORE", "JOB_ENDS_TOO_SOON"},
+      {"FOLDER_TAKEN", "DIRECTORY_IN_USE"},
+      {"JOB_AWAITED", "JOB_HAS_DEPENDENTS"},
+      {"EVENTS_GONE", "EVENTS_EXPIRED"},
+  };
+  const auto found = kRenamed->find(absl::AsciiStrToUpper(name));
+  return found == kRenamed->end() ? "" : found->second;
+}
+
 }  // namespace
 
 int RunExplain(const CommandLine& line, Console* console) {
@@ -133,9 +154,12 @@ int RunExplain(const CommandLine& line, Console* console) {
     return kExitOk;
   }
   if (!found.ok()) {
-    const std::string message(found.status().message());
-    const bool has_guess = absl::StrContains(message, "did you mean");
-    console->err << "fsdpctl: " << Escaped(has_guess ? message : message + NearRule(line.field))
+    std::string message(found.status().message());
+    if (const std::string current = CurrentErrorId(line.field); !current.empty())
+      message = absl::StrCat("unknown error id ", line.field, "; renamed to ", current);
+    const bool has_hint =
+        absl::StrContains(message, "did you mean") || absl::StrContains(message, "; renamed to ");
+    console->err << "fsdpctl: " << Escaped(has_hint ? message : message + NearRule(line.field))
                  << " [INVALID_FLAG]\n";
     return kExitUsage;
   }

@@ -16,6 +16,7 @@
 
 #include "base/check.h"
 #include "base/enum_name.h"
+#include "base/renamed_fields.h"
 #include "base/text.h"
 #include "fsdp/plan/rules/field_values.h"
 #include "fsdp/plan/spec/spec.h"
@@ -112,6 +113,9 @@ std::vector<std::string> NamesOf(const std::string& path) {
 
 absl::Status Unknown(const std::string& path, const std::string& so_far, const std::string& name,
                      const Descriptor& message) {
+  if (const std::string current = CurrentFieldName(message.full_name(), name); !current.empty())
+    return absl::NotFoundError(
+        absl::StrCat("unknown field ", path, "; renamed to ", so_far, so_far.empty() ? "" : ".", current));
   std::vector<std::string> known;
   for (int i = 0; i < message.field_count(); ++i) known.push_back(message.field(i)->name());
   const std::string nearest = Nearest(absl::AsciiStrToLower(name), known);

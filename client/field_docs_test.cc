@@ -77,6 +77,8 @@ TEST(FieldDocs, IgnoresCaseOfPath) {
 TEST(FieldDocs, SuggestsSimilarField) {
   EXPECT_EQ(ExplainField("train.micro_bach").status().message(),
             "unknown field train.micro_bach; did you mean train.micro_batch?");
+  EXPECT_EQ(ExplainField("data.ignored_token").status().message(),
+            "unknown field data.ignored_token; renamed to data.ignore_index");
   EXPECT_EQ(ExplainField("name.x").status().message(), "unknown field name.x; name has no fields");
   EXPECT_FALSE(ExplainField("zzzzzzzz").ok());
 }

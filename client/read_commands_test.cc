@@ -378,6 +378,8 @@ TEST_F(LookCommandsTest, ExplainNeedsNoCoordinator) {
   EXPECT_NE(err_.find("did you mean train?"), std::string::npos) << err_;
   EXPECT_EQ(Run({"explain", "hf_not_know"}), kExitUsage);
   EXPECT_NE(err_.find("; did you mean hf_not_known?"), std::string::npos) << "run together: " << err_;
+  EXPECT_EQ(Run({"explain", "BAD_SPEC"}), kExitUsage);
+  EXPECT_NE(err_.find("; renamed to INVALID_SPEC [INVALID_FLAG]\n"), std::string::npos) << err_;
 }
 
 // Regression: the rule out_of_range was printed for the error id OUT_OF_RANGE.

@@ -53,6 +53,11 @@ def test_page_lists_fields_and_values_that_were_renamed(contracts):  # noqa: F81
         assert all(each in known or each in calls for each in new) and not any(each in known for each in before), row
 
 
+def test_explain_knows_the_reasons_that_were_renamed():
+    source = (ROOT / "client/explain_command.cc").read_text()
+    assert dict(re.findall(r'\{"([A-Z_]+)", "([A-Z_]+)"\}', source)) == dict(rows("Error reasons"))
+
+
 def test_page_lists_flags_and_metrics_that_were_renamed():
     flags, metrics = (ROOT / "docs/cli.md").read_text(), (ROOT / "docs/metrics.md").read_text()
     for _, before, name in rows("Flags")[:2]:
