@@ -423,6 +423,15 @@ TEST_F(CommandsTest, LogsReportUnreachableNode) {
   EXPECT_EQ(err_, "fsdpctl: the agent of node b is not connected [UNAVAILABLE]\n");
 }
 
+TEST_F(CommandsTest, UnknownAttemptExitsWith4) {
+  server_.on_get = [](const auto&, auto*) { return grpc::Status::OK; };
+  server_.on_logs = [](const auto&, auto*, auto*) {
+    return RefusalWithDetails(grpc::StatusCode::NOT_FOUND, "job j has attempts 1..1", "ATTEMPT_NOT_FOUND");
+  };
+  EXPECT_EQ(Run({"logs", "j", "--attempt", "7"}), kExitNotFound);
+  EXPECT_EQ(err_, "fsdpctl: job j has attempts 1..1 [ATTEMPT_NOT_FOUND]\n");
+}
+
 // Regression: exit code 1 had four meanings in addition to a failed job.
 TEST_F(CommandsTest, OtherErrorsExitWith7) {
   server_.on_cancel = [](const auto&, auto*) {

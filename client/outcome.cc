@@ -22,8 +22,14 @@ bool IsUnknownNode(const absl::Status& status) {
 const char* HintOf(const absl::Status& status) {
   const std::string reason = ReasonOf(status);
   const bool of_flag = absl::StartsWith(status.message(), "--");
-  if (reason == "TRACE_NOT_FOUND" || reason == "EVIDENCE_NOT_FOUND" || of_flag) return "";
-  return IsUnknownNode(status) ? "; `fsdpctl nodes` lists the nodes" : "; `fsdpctl get` lists the jobs";
+  // The job exists.
+  for (const char* of_job :
+       {"ATTEMPT_NOT_FOUND", "EVIDENCE_NOT_FOUND", "STEP_TIMELINE_NOT_FOUND", "TRACE_NOT_FOUND"}) {
+    if (reason == of_job) return "";
+  }
+  if (of_flag) return "";
+  const bool of_node = reason == "NODE_NOT_FOUND" || absl::StartsWith(status.message(), "no node ");
+  return of_node ? "; `fsdpctl nodes` lists the nodes" : "; `fsdpctl get` lists the jobs";
 }
 
 }  // namespace

@@ -194,6 +194,12 @@ absl::Status NodeNotFound(absl::string_view name) {
   return Refusal(absl::StatusCode::kNotFound, "NODE_NOT_FOUND", absl::StrCat("no node '", name, "'"));
 }
 
+absl::Status AttemptNotFound(absl::string_view job, int attempts) {
+  return Refusal(absl::StatusCode::kNotFound, "ATTEMPT_NOT_FOUND",
+                 attempts == 0 ? absl::StrCat("job ", job, " was not launched yet")
+                               : absl::StrCat("job ", job, " has attempts 1..", attempts));
+}
+
 grpc::Status ToGrpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
   const Row& row = RowOf(status.code());

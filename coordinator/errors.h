@@ -38,6 +38,8 @@ absl::Status WrongState(absl::string_view reason, absl::string_view subject, abs
 
 absl::Status JobNotFound(absl::string_view id);
 absl::Status NodeNotFound(absl::string_view name);
+// `attempts`: number of attempts that the job has had.
+absl::Status AttemptNotFound(absl::string_view job, int attempts);
 
 grpc::Status ToGrpc(const absl::Status& status);
 

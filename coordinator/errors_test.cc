@@ -121,6 +121,7 @@ TEST(Errors, OnlyUnavailableHasRetryInfo) {
   EXPECT_FALSE(Find(ToGrpc(JobNotFound("x")), &retry));
   EXPECT_EQ(ReasonOf(ToGrpc(JobNotFound("x"))), "JOB_NOT_FOUND");
   EXPECT_EQ(ReasonOf(ToGrpc(NodeNotFound("x"))), "NODE_NOT_FOUND");
+  EXPECT_EQ(ReasonOf(ToGrpc(AttemptNotFound("x", 2))), "ATTEMPT_NOT_FOUND");
 }
 
 TEST(Errors, BadFieldNamesTheField) {

@@ -29,7 +29,7 @@ absl::StatusOr<StepQuery> QueryOf(const v1::ListStepsRequest& request, const v1:
   StepQuery query;
   if (request.has_attempt()) {
     if (request.attempt() < 1 || request.attempt() > job.attempt())
-      return BadField("attempt", absl::StrCat("job ", job.id(), " has attempts 1..", job.attempt()));
+      return AttemptNotFound(job.id(), job.attempt());
     query.attempt = request.attempt();
   }
   if (request.from_step() < 0) return BadField("from_step", "must not be negative");

@@ -35,11 +35,8 @@ absl::Status CheckRequest(const v1::TailLogsRequest& request, const v1::Job& job
   if (request.has_rank() && (request.rank() < 0 || request.rank() >= world)) {
     return BadField("rank", absl::StrCat("job ", job.id(), " has ranks 0..", world - 1));
   }
-  if (request.has_attempt() && (request.attempt() < 1 || request.attempt() > std::max(1, job.attempt()))) {
-    return BadField("attempt", job.attempt() == 0
-                                   ? absl::StrCat("job ", job.id(), " was not launched yet")
-                                   : absl::StrCat("job ", job.id(), " has attempts 1..", job.attempt()));
-  }
+  if (request.has_attempt() && (request.attempt() < 1 || request.attempt() > std::max(1, job.attempt())))
+    return AttemptNotFound(job.id(), job.attempt());
   return absl::OkStatus();
 }
 

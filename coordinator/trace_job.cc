@@ -33,7 +33,7 @@ absl::Status CheckRequest(const v1::TraceJobRequest& request, const v1::Job& job
         absl::StrCat("job ", job.id(), " was not launched, so it has no traces: ", job.reason()));
   }
   if (request.has_attempt() && (request.attempt() < 1 || request.attempt() > job.attempt()))
-    return BadField("attempt", absl::StrCat("job ", job.id(), " has attempts 1..", job.attempt()));
+    return AttemptNotFound(job.id(), job.attempt());
   return absl::OkStatus();
 }
 

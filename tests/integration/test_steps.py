@@ -206,7 +206,7 @@ def test_rejects_unlistable_steps_with_reason(cluster, tmp_path):
     job_id = cluster.submit(one_rank(steps=3))
     cluster.wait_state(job_id, "SUCCEEDED")
     refused(cluster, wrong, "to_step: must not be below from_step (got 2, want at least 3)", id=job_id, from_step=3, to_step=2)
-    refused(cluster, wrong, "attempt: job " + job_id + " has attempts 1..1", id=job_id, attempt=2)
+    refused(cluster, grpc.StatusCode.NOT_FOUND, f"job {job_id} has attempts 1..1", id=job_id, attempt=2)
     for field in ("from_step", "to_step", "every", "page_size"):
         refused(cluster, wrong, f"{field}: must ", id=job_id, **{field: -1})
     refused(cluster, wrong, "page_size: must ", id=job_id, page_size=10001)

@@ -182,7 +182,7 @@ def test_rejects_untraceable_job_with_reason(cluster, tmp_path):
     cluster.wait_state(short, "SUCCEEDED")
     assert "is not training" in cluster.ctl("trace", short).expect(7).err
     assert "no trace of attempt 1 of job" in cluster.ctl("trace", short, "--written").expect(4).err
-    assert "attempts 1..1" in cluster.ctl("trace", short, "--written", "--attempt", 2).expect(2).err
+    assert "[ATTEMPT_NOT_FOUND]" in cluster.ctl("trace", short, "--written", "--attempt", 2).expect(4).err
     assert "ranks 0..1" in cluster.ctl("trace", short, "--written", "--rank", 2).expect(2).err
     running = cluster.submit(two_ranks())
     cluster.wait_step(running, 5)
