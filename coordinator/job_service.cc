@@ -277,6 +277,10 @@ std::optional<std::string> JobService::SubmitterOf(const std::string& id) {
 
 absl::Status JobService::ReadTimeline(const std::string& id, v1::GetStepTimelineResponse* response) {
   FSDPD_ASSIGN_OR_RETURN(const v1::Job job, Find(id));
+  if (job.attempt() == 0) {
+    return WrongState("JOB_NOT_LAUNCHED", absl::StrCat("jobs/", id),
+                      absl::StrCat("job ", id, " was not launched, so it has no steps: ", job.reason()));
+  }
   std::optional<v1::GetStepTimelineResponse> found = parts_.timelines->Find(id);
   if (!found.has_value()) {
     return Refusal(

@@ -33,10 +33,10 @@ def newest(cluster, job_id, after=0):
     return wait_until(f"a timeline of a step after {after}", answer)
 
 
-def refused(cluster, job_id, says):
+def refused(cluster, job_id, says, code=grpc.StatusCode.NOT_FOUND):
     with pytest.raises(grpc.RpcError) as raised:
         reported(cluster, job_id)
-    assert raised.value.code() == grpc.StatusCode.NOT_FOUND and says in raised.value.details(), raised.value
+    assert raised.value.code() == code and says in raised.value.details(), raised.value
 
 
 @pytest.fixture(scope="module")
@@ -142,8 +142,8 @@ def test_web_ui_fetches_timeline(cluster, job, warm):
 def test_no_timeline_before_first_step(cluster):
     refused(cluster, "nobody-abcdef", "nobody-abcdef")
     job_id = cluster.submit(spec(resources={"nodes": 9}, train={"global_batch": 18}))
-    refused(cluster, job_id, f"job {job_id}: no step timeline since this coordinator started; the job is queued")
-    assert "no step timeline" in cluster.ctl("get", job_id, "--timeline").expect(4).err
+    refused(cluster, job_id, f"job {job_id} was not launched", grpc.StatusCode.FAILED_PRECONDITION)
+    assert "[JOB_NOT_LAUNCHED]" in cluster.ctl("get", job_id, "--timeline").expect(7).err
     cluster.cancel(job_id)
 
 
