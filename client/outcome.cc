@@ -28,8 +28,7 @@ const char* HintOf(const absl::Status& status) {
     if (reason == of_job) return "";
   }
   if (of_flag) return "";
-  const bool of_node = reason == "NODE_NOT_FOUND" || absl::StartsWith(status.message(), "no node ");
-  return of_node ? "; `fsdpctl nodes` lists the nodes" : "; `fsdpctl get` lists the jobs";
+  return IsUnknownNode(status) ? "; `fsdpctl nodes` lists the nodes" : "; `fsdpctl get` lists the jobs";
 }
 
 }  // namespace
