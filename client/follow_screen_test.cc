@@ -127,7 +127,7 @@ TEST_F(FollowScreenTest, RecordsStepsAsJsonLines) {
     EXPECT_EQ(line.find(start), 0u) << line;
   }
   const std::string missing = dir.File("no/steps.jsonl");
-  EXPECT_EQ(std::string(screen.Record(missing).message()),
+  EXPECT_EQ(FollowScreen(&console_, "table").Record(missing).message(),
             "--record " + missing + ": No such file or directory [FILE_ERROR]");
 }
 
