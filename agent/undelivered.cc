@@ -18,7 +18,12 @@
 namespace fsdpd {
 namespace {
 
-std::string PathIn(const std::string& work_dir) { return absl::StrCat(work_dir, "/undelivered"); }
+constexpr char kFile[] = "undelivered";
+constexpr char kFileOfRelease01[] = "untold";
+
+std::string PathIn(const std::string& work_dir, const char* file = kFile) {
+  return absl::StrCat(work_dir, "/", file);
+}
 
 absl::Status WriteSynced(const std::string& path, const std::string& bytes) {
   const UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
@@ -52,6 +57,18 @@ absl::StatusOr<std::vector<v1::AgentMessage>> Parse(const std::string& bytes, co
   return messages;
 }
 
+std::vector<v1::AgentMessage> TakeFile(const std::string& path, const std::string& node) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return {};
+  const std::string bytes(std::istreambuf_iterator<char>(file), {});
+  absl::StatusOr<std::vector<v1::AgentMessage>> messages = Parse(bytes, node);
+  unlink(path.c_str());
+  if (messages.ok()) return *std::move(messages);
+  LogWarning("ignored undelivered messages of an earlier agent path=%s error=%s", path,
+             messages.status().message());
+  return {};
+}
+
 }  // namespace
 
 absl::Status StoreUndelivered(const std::string& work_dir, const std::string& node,
@@ -71,16 +88,9 @@ absl::Status StoreUndelivered(const std::string& work_dir, const std::string& no
 }
 
 std::vector<v1::AgentMessage> TakeUndelivered(const std::string& work_dir, const std::string& node) {
-  const std::string path = PathIn(work_dir);
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return {};
-  const std::string bytes(std::istreambuf_iterator<char>(file), {});
-  absl::StatusOr<std::vector<v1::AgentMessage>> messages = Parse(bytes, node);
-  unlink(path.c_str());
-  if (messages.ok()) return *std::move(messages);
-  LogWarning("ignored undelivered messages of an earlier agent path=%s error=%s", path,
-             messages.status().message());
-  return {};
+  std::vector<v1::AgentMessage> messages = TakeFile(PathIn(work_dir, kFileOfRelease01), node);
+  for (v1::AgentMessage& message : TakeFile(PathIn(work_dir), node)) messages.push_back(std::move(message));
+  return messages;
 }
 
 }  // namespace fsdpd

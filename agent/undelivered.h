@@ -22,8 +22,8 @@ namespace fsdpd {
 absl::Status StoreUndelivered(const std::string& work_dir, const std::string& node,
                               const std::vector<v1::AgentMessage>& messages);
 
-// Removes the file and returns its messages; empty if there is none. A file that is unreadable or of another
-// node is skipped with a warning.
+// Removes the file and returns its messages, after those that an agent of release 0.1 left (WORK_DIR/untold);
+// empty if there is none. A file that is unreadable or of another node is skipped with a warning.
 std::vector<v1::AgentMessage> TakeUndelivered(const std::string& work_dir, const std::string& node);
 
 }  // namespace fsdpd

@@ -45,6 +45,15 @@ TEST_F(UndeliveredTest, IsTakenOnceAndInOrder) {
   EXPECT_TRUE(std::filesystem::is_empty(dir_.path()));
 }
 
+// Regression: an exit that an agent of 0.1 had stored was lost, and the finished job failed.
+TEST_F(UndeliveredTest, TakesTheFileOfRelease01First) {
+  Keep({ExitOf(2)});
+  std::filesystem::rename(dir_.File("undelivered"), dir_.File("untold"));
+  Keep({ExitOf(1)});
+  EXPECT_EQ(RanksTaken(), (std::vector<int>{2, 1}));
+  EXPECT_TRUE(std::filesystem::is_empty(dir_.path()));
+}
+
 TEST_F(UndeliveredTest, EmptyListRemovesTheFile) {
   Keep({});
   Keep({ExitOf(1)});

@@ -134,7 +134,8 @@ bool MayHaveTakenEffect(const absl::Status& status) {
 
 std::string ReasonOf(const absl::Status& status) {
   google::rpc::ErrorInfo info;
-  return ReadDetail(status, &info) ? info.reason() : "";
+  if (!ReadDetail(status, &info)) return "";
+  return info.reason() == "BAD_SPEC" ? "INVALID_SPEC" : info.reason();  // The name in release 0.1.
 }
 
 Violations FieldViolationsOf(const absl::Status& status) {

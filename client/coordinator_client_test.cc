@@ -31,6 +31,16 @@ class CoordinatorClientTest : public testing::Test {
   ScriptedApi server_;  // Last member, so that it stops before objects that its hooks use are destroyed.
 };
 
+// Regression: a spec that a coordinator of 0.1 rejected was a usage error, with its first violation only.
+TEST_F(CoordinatorClientTest, ReadsTheReasonOfRelease01) {
+  server_.on_submit = [](const auto&, auto*) {
+    return RefusalWithDetails(grpc::StatusCode::INVALID_ARGUMENT, "the job spec has 1 fault", "BAD_SPEC",
+                              {{"train.steps", "is 0"}});
+  };
+  CoordinatorClient client(server_.address(), {});
+  EXPECT_EQ(ReasonOf(client.SubmitJob({}).status()), "INVALID_SPEC");
+}
+
 TEST_F(CoordinatorClientTest, DecodesErrorDetails) {
   server_.on_submit = [](const auto&, auto*) {
     return RefusalWithDetails(grpc::StatusCode::INVALID_ARGUMENT, "the job spec has 2 errors", "INVALID_SPEC",

@@ -41,7 +41,8 @@ constexpr absl::Duration kLongestUnseen = absl::Seconds(10);
 // A holder signs right after it locks; until then the file names the previous holder.
 constexpr absl::Duration kLongestUnsigned = absl::Seconds(1);
 constexpr char kLockName[] = ".fsdpd_lock";
-constexpr char kDirectoryKey[] = "save/directory";
+// The name of release 0.1: ranks of both releases may take part in an attempt.
+constexpr char kDirectoryKey[] = "save/folder";
 constexpr char kNoJob[] = "-";
 constexpr char kUnwritten[] = "unwritten";
 constexpr char kNoDirectory[] = "failed: ";  // Followed by the reason.

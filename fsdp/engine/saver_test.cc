@@ -53,7 +53,7 @@ class LeavingStore : public Store {
  public:
   absl::Status Set(const std::string&, const std::string&) override { return absl::OkStatus(); }
   absl::StatusOr<std::string> Get(const std::string& key, absl::Duration) override {
-    if (key == "save/directory") return std::string(kToken);
+    if (key == "save/folder") return std::string(kToken);
     return absl::UnavailableError("leaving");
   }
 };
@@ -103,7 +103,7 @@ TEST(Saver, RemovesItsFileAfterAFailedSave) {
   const TempDir dir;
   TakeDirectory(dir.path());
   LocalStore store;
-  ASSERT_TRUE(store.Set("save/directory", kToken).ok());
+  ASSERT_TRUE(store.Set("save/folder", kToken).ok());
   ASSERT_TRUE(store.Set("save/0", "rank 0: write __0_0.distcp: No space left on device").ok());
   EXPECT_TRUE(IsPeerLost(SaveAlone(PlanOf(dir.path()), &store)));
   EXPECT_FALSE(fs::exists(CheckpointPath(dir.path(), 3)));
@@ -117,14 +117,14 @@ TEST(Saver, Rank1MarksRank0sErrorAsAPeers) {
   std::ofstream(CheckpointPath(dir.path(), 3)) << "a file where its directory would be";
   const Plan plan = PlanOf(dir.path());
   LocalStore first;
-  ASSERT_TRUE(first.Set("save/directory", kToken).ok());
+  ASSERT_TRUE(first.Set("save/folder", kToken).ok());
   ASSERT_TRUE(first.Set("save/0", "rank 0: reserve 877673 bytes").ok());
   const absl::Status of_rank_0 = SaveAlone(plan, &first);
   EXPECT_TRUE(IsPeerLost(of_rank_0)) << of_rank_0;
   const absl::StatusOr<std::string> own = first.Get("save/0/1", absl::ZeroDuration());
   ASSERT_TRUE(own.ok()) << own.status();
   LocalStore second;
-  ASSERT_TRUE(second.Set("save/directory", kToken).ok());
+  ASSERT_TRUE(second.Set("save/folder", kToken).ok());
   ASSERT_TRUE(second.Set("save/0", "rank 1: " + *own).ok());
   const absl::Status of_itself = SaveAlone(plan, &second);
   EXPECT_FALSE(of_itself.ok());
@@ -198,7 +198,7 @@ TEST(Saver, NamesAKilledRank) {
 class SilentStore : public LocalStore {
  public:
   absl::StatusOr<std::string> Get(const std::string& key, absl::Duration timeout) override {
-    if (key == "save/directory") return LocalStore::Get(key, timeout);
+    if (key == "save/folder") return LocalStore::Get(key, timeout);
     return absl::DeadlineExceededError("silence");
   }
 };
