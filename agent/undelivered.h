@@ -23,7 +23,7 @@ absl::Status StoreUndelivered(const std::string& work_dir, const std::string& no
                               const std::vector<v1::AgentMessage>& messages);
 
 // Removes the file and returns its messages, after those that an agent of release 0.1 left (WORK_DIR/untold);
-// empty if there is none. A file that is unreadable or of another node is skipped with a warning.
+// empty if absent. A file that is unreadable or of another node is skipped with a warning.
 std::vector<v1::AgentMessage> TakeUndelivered(const std::string& work_dir, const std::string& node);
 
 }  // namespace fsdpd

@@ -9,7 +9,7 @@
 
 namespace fsdpd {
 
-// The lowest limit; empty if there is none.
+// The lowest limit; empty if absent.
 std::optional<int64_t> CgroupMemoryLimit(const std::string& root = "");
 
 struct CgroupMemory {
@@ -17,7 +17,7 @@ struct CgroupMemory {
   int64_t left_bytes = 0;  // Temporarily below 0 if a limit was lowered.
 };
 
-// The cgroup with the least memory left among those with a limit; empty if there is none. Page cache counts
+// The cgroup with the least memory left among those with a limit; empty if absent. Page cache counts
 // as left: it is reclaimed before a process is killed.
 std::optional<CgroupMemory> TightestCgroup(const std::string& root = "");
 

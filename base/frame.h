@@ -28,7 +28,7 @@ class FrameBuffer {
  public:
   void Append(const char* data, size_t size) { bytes_.append(data, size); }
 
-  // Sets `*complete` and the payload of the next frame; false if there is none. DATA_LOSS for an invalid
+  // Sets `*complete` and the payload of the next frame; false if absent. DATA_LOSS for an invalid
   // length.
   absl::Status Next(std::string* payload, bool* complete);
 

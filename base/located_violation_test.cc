@@ -44,11 +44,11 @@ TEST(LocatedViolation, EscapesControlCharacters) {
 // Regression: a name of 5000 letters filled the screen.
 TEST(LocatedViolation, TruncatesLongWords) {
   const auto render = [](const std::string& reason) {
-    return Render({{"f", 1, 1}, {"r", ViolationLevel::kError, "name", reason, "mend it", "", ""}});
+    return Render({{"f", 1, 1}, {"r", ViolationLevel::kError, "name", reason, "fix it", "", ""}});
   };
   const std::string text = render("'" + std::string(5000, 'x') + "' is too long");
   EXPECT_LT(text.size(), 200u) << text;
-  EXPECT_NE(text.find("xxx... (5002 bytes) is too long; mend it [r]"), std::string::npos) << text;
+  EXPECT_NE(text.find("xxx... (5002 bytes) is too long; fix it [r]"), std::string::npos) << text;
   std::string umlauts = "a";
   for (int i = 0; i < 1000; ++i) umlauts += "\xc3\xbc";
   EXPECT_NE(render(umlauts).find("\xc3\xbc... (2002 bytes)"), std::string::npos) << render(umlauts);

@@ -33,7 +33,7 @@ struct TextNode {
   std::string key;
   Place key_place;
 
-  const TextNode* Find(absl::string_view child_key) const;  // Null if there is none. REQUIRES: a map.
+  const TextNode* Find(absl::string_view child_key) const;  // Null if absent. REQUIRES: a map.
 };
 
 const char* NameOf(TextNode::Kind kind);  // "a list", for messages.

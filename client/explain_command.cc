@@ -66,7 +66,7 @@ std::vector<RuleText> AllPrintedRules() {
   return each;
 }
 
-// Text of the rules with this id, ignoring case; "" if there are none. Specs and `migrate` may both have a
+// Text of the rules with this id, ignoring case; "" if absent. Specs and `migrate` may both have a
 // rule of one id, such as lr_positive.
 std::string ExplainRule(const std::string& name, int width) {
   std::string text;
@@ -95,7 +95,7 @@ std::vector<FieldDoc> RulesOf(const std::string& field) {
   return rules;
 }
 
-// Text of an error id; "" if there is none. Case and the prefix REASON_ are ignored.
+// Text of an error id; "" if absent. Case and the prefix REASON_ are ignored.
 std::string ExplainErrorId(const std::string& name, int width) {
   for (const FieldDoc& id : ErrorIds()) {
     if (absl::EqualsIgnoreCase(id.name, name) ||

@@ -20,7 +20,7 @@ struct PluginVerb {
   std::string program;  // "/usr/bin/fsdpctl-data"
 };
 
-// Path of the plugin `name`; empty if there is none, or if `name` is not a valid plugin name.
+// Path of the plugin `name`; empty if absent, or if `name` is not a valid plugin name.
 std::string PluginProgram(absl::string_view name, absl::string_view path);
 
 // All plugins in order of their names, without those that the built-in `commands` hide.
@@ -30,7 +30,7 @@ std::vector<PluginVerb> PluginVerbs(const std::vector<std::string>& commands, ab
 std::string InstallHint(absl::string_view name);
 
 // The plugin section of `fsdpctl --help`: one line for each plugin, including those of this project that are
-// not installed; empty if there are none.
+// not installed; empty if absent.
 std::string PluginHelp(const std::vector<PluginVerb>& verbs);
 
 }  // namespace fsdpd

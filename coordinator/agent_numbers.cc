@@ -165,7 +165,7 @@ std::string WhyNot(const pb::Message& message, const CheckedField& checked, int 
 
 std::string FirstError(const pb::Message& message);
 
-// The path of the first error and its reason; "" if there is none.
+// The path of the first error and its reason; "" if absent.
 std::string ErrorOf(const pb::Message& message, const CheckedField& checked, int index) {
   const Field* field = checked.field;
   std::string error;

@@ -10,7 +10,7 @@
 namespace fsdpd {
 namespace {
 
-// 0 if there is none.
+// 0 if absent.
 int NewestAttemptOn(const std::string& node, const v1::Job& job) {
   for (const v1::Job::Placement& placement : job.placements()) {
     if (placement.node() == node) return job.attempt();

@@ -41,10 +41,10 @@ class Authorizer {
 
   // Checks an agent before its first message: without a valid certificate it may not hold a stream.
   absl::Status RequireCertificate(const grpc::ServerContextBase& context) const;
-  // Serial number of the presented certificate; "" if there is none, or certificates are not checked for
+  // Serial number of the presented certificate; "" if absent, or certificates are not checked for
   // revocation.
   std::string SerialOf(const grpc::ServerContextBase& context) const;
-  // Names in the presented certificate; empty if there is none.
+  // Names in the presented certificate; empty if absent.
   std::vector<std::string> CertificateNamesOf(const grpc::ServerContextBase& context) const;
   // The node in the certificate; "" as for SerialOf(), or if it names none.
   std::string NodeOf(const grpc::ServerContextBase& context) const;

@@ -34,7 +34,7 @@ constexpr char kRevisionMetadata[] = "fsdpd-store-revision";
 
 // The leader as far as this replica knows.
 struct LeaderSeen {
-  std::string address;        // "" if there is none.
+  std::string address;        // "" if absent.
   std::string why_no_leader;  // Why no replica can lead; "" if unknown.
   bool etcd_silent = false;   // etcd does not answer, so the leader is unknown and reads would block.
 };

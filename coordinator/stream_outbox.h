@@ -30,7 +30,7 @@ class StreamOutbox {
 
   // Sets the message's generation. Returns false if closed, or if full, which closes the queue.
   bool Push(v1::CoordinatorMessage message);
-  // For the writer: takes the next message; false if there is none or the queue is closed.
+  // For the writer: takes the next message; false if absent or the queue is closed.
   bool TryPop(v1::CoordinatorMessage* message);
   // `wake` is called once by the first Push() after a TryPop() that returned false. Before the first such
   // TryPop(), the writer must call TryPop() itself.

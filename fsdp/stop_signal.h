@@ -30,7 +30,7 @@ class StopSignal {
   void Request(int exit_code, const std::string& why);
 
   const std::atomic<bool>& requested() const { return requested_; }
-  // Exit code of the request; 0 if there is none.
+  // Exit code of the request; 0 if absent.
   int exit_code() const { return exit_code_; }
 
   // `abort` must be callable from any thread until it is replaced or cleared with nullptr.

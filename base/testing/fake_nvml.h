@@ -28,7 +28,7 @@ constexpr uint64_t kFakeReservedBytes = uint64_t{1} << 30;
 
 class FakeNvml {
  public:
-  // GPUs of the library at `path`, which stays loaded. Null: there is none.
+  // GPUs of the library at `path`, which stays loaded. Null if absent.
   static FakeGpu* Load(const char* path);
   // State of the same library, once it is loaded: power queries block while `hangs` is true, `waiting` is
   // their number.

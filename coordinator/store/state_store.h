@@ -83,7 +83,7 @@ class StateStore {
   // The log of stored events, up to kMaxEvents.
   virtual const EventLog& events() const = 0;
 
-  // The job of a request, nullopt if there is none. ALREADY_EXISTS if its spec was different.
+  // The job of a request, nullopt if absent. ALREADY_EXISTS if its spec was different.
   virtual absl::StatusOr<std::optional<v1::Job>> FindRequest(const std::string& request_id,
                                                              const v1::JobSpec& spec) = 0;
   // Returns the stored job if it has the same request id and a byte-identical spec; ALREADY_EXISTS if the

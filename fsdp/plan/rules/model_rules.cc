@@ -113,13 +113,13 @@ std::vector<std::string> SimilarPresets(const std::string& name) {
   return similar;
 }
 
-// The size suffix of a name: "xl" in "gpt2-xl"; empty if there is none.
+// The size suffix of a name: "xl" in "gpt2-xl"; empty if absent.
 absl::string_view SizeWord(absl::string_view name) {
   const absl::string_view last = name.substr(std::min(name.size(), name.rfind('-') + 1));
   return last.find_first_not_of("xsml") == absl::string_view::npos ? last : "";
 }
 
-// The preset that `name` misspells; empty if there is none. Names with different size suffixes are different
+// The preset that `name` misspells; empty if absent. Names with different size suffixes are different
 // models.
 std::string MeantPreset(const std::string& name) {
   const std::string nearest = Nearest(name, PresetNames());
