@@ -1,5 +1,5 @@
-// The parsed command line of fsdpctl, and its parser: commands, flags, help text, and suggestions for
-// misspelled words. A comment next to a field names the commands that use it.
+// The parsed command line of fsdpctl (parse_command_line.h). A comment next to a field names the commands that
+// use it.
 #pragma once
 
 #include <cstdint>
@@ -7,12 +7,6 @@
 #include <set>
 #include <string>
 #include <vector>
-
-#include "client/console.h"
-
-namespace CLI {
-class App;
-}
 
 namespace fsdpd {
 
@@ -123,20 +117,5 @@ struct CommandLine {
   std::string principal;  // token new
   std::string role;       // token new
 };
-
-// Names of the built-in commands. A plugin in PATH cannot replace them.
-std::vector<std::string> CommandNames();
-
-// Adds all commands and flags to `app`. They write to `line`, which must outlive `app`, when `app` parses.
-void BuildApp(CLI::App* app, CommandLine* line);
-
-// The subset of --server, --context, --coordinator-ca, --token-file and --timeout that occurs in `words`.
-// CLI11 does not report whether a value came from a flag, an environment variable or a default.
-std::set<std::string> AccessFlags(const std::vector<std::string>& words);
-
-// Returns an exit code if the program ends here: after help, or after a usage error, which it prints to
-// console->err.
-std::optional<int> ParseCommandLine(const std::vector<std::string>& arguments, CommandLine* line,
-                                    Console* console);
 
 }  // namespace fsdpd

@@ -14,9 +14,11 @@
 #include "client/completion.h"
 #include "client/contexts.h"
 #include "client/coordinator_client.h"
+#include "client/flag_checks.h"
 #include "client/job_choice.h"
 #include "client/job_text.h"
 #include "client/outcome.h"
+#include "client/parse_command_line.h"
 #include "client/plugin_verbs.h"
 #include "client/session.h"
 

@@ -4,7 +4,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "client/command_line.h"
+#include "client/parse_command_line.h"
 
 namespace fsdpd {
 namespace {

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <limits>
+#include <set>
 #include <string>
+#include <vector>
 
 namespace CLI {
 class App;
@@ -29,5 +31,9 @@ std::string CheckWaitSeconds(std::string& text);
 
 // Accepts the values of ParseSince() (client/log_choice.h).
 std::string CheckSince(std::string& text);
+
+// The subset of --server, --context, --coordinator-ca, --token-file and --timeout that occurs in `words`.
+// CLI11 does not report whether a value came from a flag, an environment variable or a default.
+std::set<std::string> AccessFlags(const std::vector<std::string>& words);
 
 }  // namespace fsdpd

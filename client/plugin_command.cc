@@ -12,6 +12,7 @@
 #include "client/commands.h"
 #include "client/completion.h"
 #include "client/outcome.h"
+#include "client/parse_command_line.h"
 #include "client/plugin_verbs.h"
 
 namespace fsdpd {

@@ -11,12 +11,12 @@
 #include <sstream>
 
 #include "base/temp_dir.h"
-#include "client/command_line.h"
 #include "client/contexts.h"
 #include "client/field_docs.h"
 #include "client/migrate/conversion_rules.h"
 #include "client/migrate/megatron_rules.h"
 #include "client/outcome.h"
+#include "client/parse_command_line.h"
 #include "client/testing/command_case.h"
 
 namespace fsdpd {

@@ -27,6 +27,7 @@
 #include "client/message_output.h"
 #include "client/outcome.h"
 #include "client/output_file.h"
+#include "client/parse_command_line.h"
 #include "client/plan_text.h"
 #include "client/profile_file.h"
 #include "client/search_text.h"

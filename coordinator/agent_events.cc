@@ -17,7 +17,6 @@
 #include "coordinator/job_machine.h"
 #include "coordinator/job_pause.h"
 #include "coordinator/job_plan.h"
-#include "coordinator/job_query.h"
 #include "coordinator/job_warnings.h"
 #include "coordinator/meters.h"
 #include "coordinator/rank_positions.h"

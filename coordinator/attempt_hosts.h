@@ -70,10 +70,7 @@ class AttemptHosts {
   std::map<AttemptRef, Attempt> attempts_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Values of fsdpd_agent_messages_rejected_total's label `kind`.
-constexpr const char* kRefusedKinds[] = {"compute_times", "log",     "preflight", "rank", "registration",
-                                         "rendezvous",    "stopped", "stream",    "trace"};
-// The kind of `message` among kRefusedKinds.
+// The kind of `message` among kRefusedKinds (meters.h).
 const char* RefusedKindOf(const v1::AgentMessage& message);
 
 }  // namespace fsdpd

@@ -186,6 +186,13 @@ absl::Status WrongState(absl::string_view reason, absl::string_view subject, abs
   return status;
 }
 
+absl::Status CheckJobId(const std::string& id) {
+  if (id.empty()) return BadField("id", "is required; pass the id that SubmitJob returned");
+  if (id.size() > 64)
+    return BadField("id", absl::StrCat("is not a job id (got ", id.size(), " characters, want at most 64)"));
+  return absl::OkStatus();
+}
+
 absl::Status JobNotFound(absl::string_view id) {
   return Refusal(absl::StatusCode::kNotFound, "JOB_NOT_FOUND", absl::StrCat("no job '", id, "'"));
 }

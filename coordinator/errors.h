@@ -36,6 +36,9 @@ absl::Status BadField(absl::string_view field, absl::string_view reason);
 // FAILED_PRECONDITION: the state of `subject` ("jobs/x") does not allow the call.
 absl::Status WrongState(absl::string_view reason, absl::string_view subject, absl::string_view message);
 
+// INVALID_ARGUMENT for text that cannot be the id of a job.
+absl::Status CheckJobId(const std::string& id);
+
 absl::Status JobNotFound(absl::string_view id);
 absl::Status NodeNotFound(absl::string_view name);
 // `attempts`: number of attempts that the job has had.

@@ -5,7 +5,6 @@
 #include "base/call_limits.h"
 #include "coordinator/errors.h"
 #include "coordinator/job_etag.h"
-#include "coordinator/job_query.h"
 #include "coordinator/job_service.h"
 
 namespace fsdpd {

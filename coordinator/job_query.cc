@@ -19,13 +19,6 @@ constexpr size_t kMaxPageBytes = 8 << 20;
 
 }  // namespace
 
-absl::Status CheckJobId(const std::string& id) {
-  if (id.empty()) return BadField("id", "is required; pass the id that SubmitJob returned");
-  if (id.size() > 64)
-    return BadField("id", absl::StrCat("is not a job id (got ", id.size(), " characters, want at most 64)"));
-  return absl::OkStatus();
-}
-
 absl::StatusOr<JobQuery> QueryOf(const Caller& caller, const v1::ListJobsRequest& request) {
   JobQuery query;
   if (request.all_projects() && !request.project().empty())

@@ -12,7 +12,6 @@
 
 namespace fsdpd {
 
-absl::Status CheckJobId(const std::string& id);
 absl::StatusOr<JobQuery> QueryOf(const Caller& caller, const v1::ListJobsRequest& request);
 
 }  // namespace fsdpd

@@ -5,7 +5,6 @@
 #include <numeric>
 #include <optional>
 
-#include "coordinator/attempt_hosts.h"
 #include "coordinator/job_machine.h"
 #include "coordinator/recovery.h"
 #include "fsdp/plan/rules/rules.h"

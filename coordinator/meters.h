@@ -22,6 +22,10 @@
 
 namespace fsdpd {
 
+// Values of fsdpd_agent_messages_rejected_total's label `kind`.
+constexpr const char* kRefusedKinds[] = {"compute_times", "log",     "preflight", "rank", "registration",
+                                         "rendezvous",    "stopped", "stream",    "trace"};
+
 class Meters {
  public:
   enum class Submit { kAccepted, kRepeated, kRefused, kFailed };

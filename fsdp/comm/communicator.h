@@ -94,10 +94,4 @@ struct CommunicatorOptions {
   absl::Duration operation_timeout = absl::Minutes(30);
 };
 
-// Blocks until all ranks have called it. TCP on CPU, NCCL on CUDA. DEADLINE_EXCEEDED if a rank did not
-// arrive, UNAVAILABLE if one could not be reached. `store` must outlive the communicator. UNIMPLEMENTED for
-// CUDA in a binary built without --config=cuda.
-absl::StatusOr<std::unique_ptr<Communicator>> MakeCommunicator(const CommunicatorOptions& options,
-                                                               Store* store);
-
 }  // namespace fsdpd

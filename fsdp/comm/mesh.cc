@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "fsdp/comm/local_communicator.h"
+#include "fsdp/comm/make_communicator.h"
 #include "fsdp/comm/neighbors.h"
 
 namespace fsdpd {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "fsdp/comm/make_communicator.h"
 #include "fsdp/profile/device_facts.h"
 #include "fsdp/profile/link_rates.h"
 #include "fsdp/torch/cuda_device.h"

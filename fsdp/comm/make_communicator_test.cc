@@ -1,5 +1,5 @@
 // Guarantees of CPU transports beyond the common suite, and the choice of transport.
-#include "fsdp/comm/communicator.h"
+#include "fsdp/comm/make_communicator.h"
 
 #include <absl/strings/match.h>
 #include <c10/util/BFloat16.h>

@@ -1,4 +1,4 @@
-#include "fsdp/comm/communicator.h"
+#include "fsdp/comm/make_communicator.h"
 
 #include "base/check.h"
 #include "fsdp/comm/nccl_communicator.h"

@@ -1,4 +1,4 @@
-#include "client/command_line.h"
+#include "client/parse_command_line.h"
 
 #include <absl/strings/ascii.h>
 #include <absl/strings/match.h>
