@@ -6,8 +6,8 @@
 
 #include <utility>
 
-#include "agent/internal_errors.h"
-#include "agent/path_roots.h"
+#include "agent/launch/path_roots.h"
+#include "agent/ranks/internal_errors.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/ids.h"

@@ -22,14 +22,14 @@
 #include <vector>
 
 #include "agent/agent_flow.h"
-#include "agent/coordinator_link.h"
-#include "agent/device_probe.h"
-#include "agent/gpu_watch.h"
-#include "agent/job_directories.h"
-#include "agent/log_keeper.h"
-#include "agent/metrics_exporter.h"
-#include "agent/rank_supervisor.h"
-#include "base/metrics_server.h"
+#include "agent/gpu/device_probe.h"
+#include "agent/gpu/gpu_watch.h"
+#include "agent/link/coordinator_link.h"
+#include "agent/logs/job_directories.h"
+#include "agent/logs/log_keeper.h"
+#include "agent/metrics/metrics_exporter.h"
+#include "agent/ranks/rank_supervisor.h"
+#include "base/net/metrics_server.h"
 
 namespace fsdpd {
 
@@ -47,7 +47,7 @@ struct AgentOptions {
   // Address at which ranks on other nodes reach the ranks of this node.
   std::string bind_address = "127.0.0.1";
   absl::Duration grace = absl::Seconds(5);  // Time for ranks to exit, for a Stop without a grace period.
-  std::set<std::string> allowed_env;        // Patterns of --allow-env (base/rank_env.h).
+  std::set<std::string> allowed_env;        // Patterns of --allow-env (base/spec_text/rank_env.h).
   std::vector<std::string> plugin_dirs;     // Directories from which plug-ins may be loaded; empty: none.
   std::vector<std::string> path_roots;  // Directories that must contain the paths of jobs; empty: anywhere.
   std::map<std::string, std::string> labels;  // Matched by resources.node_selector.

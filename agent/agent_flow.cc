@@ -7,7 +7,7 @@
 #include <optional>
 #include <utility>
 
-#include "agent/undelivered.h"
+#include "agent/link/undelivered.h"
 #include "base/log.h"
 
 namespace fsdpd {

@@ -1,7 +1,7 @@
 // Message routing between the components of an agent. It neither starts nor owns components. Downward,
 // Received() passes launches and stops to the supervisor. Upward, events of ranks go to /metrics and to the
 // coordinator. It also stores messages that could not be delivered before the agent exits (undelivered.h).
-// Events of preflight ranks are not sent to the coordinator; they go to agent/preflight.h.
+// Events of preflight ranks are not sent to the coordinator; they go to agent/gpu/preflight.h.
 //
 // agent.h defines the components and their lifetimes; the simulation in tests/sim uses a subset.
 //
@@ -12,15 +12,15 @@
 #include <map>
 #include <string>
 
-#include "agent/compute_times.h"
-#include "agent/gpu_watch.h"
-#include "agent/job_directories.h"
-#include "agent/log_keeper.h"
-#include "agent/metrics_exporter.h"
-#include "agent/preflight.h"
-#include "agent/rank_supervisor.h"
-#include "agent/step_records.h"
-#include "agent/uplink.h"
+#include "agent/gpu/gpu_watch.h"
+#include "agent/gpu/preflight.h"
+#include "agent/link/uplink.h"
+#include "agent/logs/job_directories.h"
+#include "agent/logs/log_keeper.h"
+#include "agent/logs/step_records.h"
+#include "agent/metrics/compute_times.h"
+#include "agent/metrics/metrics_exporter.h"
+#include "agent/ranks/rank_supervisor.h"
 #include "base/clock.h"
 
 namespace fsdpd {

@@ -19,7 +19,7 @@
 #include <iterator>
 #include <thread>
 
-#include "agent/process_tree.h"
+#include "agent/ranks/process_tree.h"
 #include "agent/testing/scripted_coordinator.h"
 #include "base/limits.h"
 #include "base/temp_dir.h"

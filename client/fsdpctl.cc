@@ -1,4 +1,4 @@
-// main() of fsdpctl: signals, terminal and exit code around client/commands.h.
+// main() of fsdpctl: signals, terminal and exit code around client/commands/commands.h.
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -15,10 +15,10 @@
 #include <thread>
 #include <vector>
 
-#include "base/quiet_grpc.h"
-#include "base/uncaught.h"
-#include "client/commands.h"
-#include "client/outcome.h"
+#include "base/net/quiet_grpc.h"
+#include "base/process/uncaught.h"
+#include "client/commands/commands.h"
+#include "client/connect/outcome.h"
 
 namespace {
 

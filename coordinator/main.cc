@@ -17,20 +17,20 @@
 #include <utility>
 #include <vector>
 
-#include "base/address.h"
-#include "base/cli_app.h"
 #include "base/errno_status.h"
-#include "base/file_flags.h"
 #include "base/log.h"
-#include "base/open_files.h"
-#include "base/uncaught.h"
+#include "base/net/address.h"
+#include "base/process/cli_app.h"
+#include "base/process/file_flags.h"
+#include "base/process/open_files.h"
+#include "base/process/uncaught.h"
 #include "base/version.h"
-#include "coordinator/audit_log.h"
-#include "coordinator/backup_command.h"
-#include "coordinator/etcd_flags.h"
-#include "coordinator/refused_handshakes.h"
-#include "coordinator/replica.h"
-#include "coordinator/server.h"
+#include "coordinator/access/audit_log.h"
+#include "coordinator/serve/backup_command.h"
+#include "coordinator/serve/etcd_flags.h"
+#include "coordinator/serve/refused_handshakes.h"
+#include "coordinator/serve/replica.h"
+#include "coordinator/serve/server.h"
 
 namespace fsdpd {
 namespace {

@@ -1,4 +1,4 @@
-"""Generator of docs/rules.md: the validation rules in fsdp/plan/rules, client/text_rules.cc and client/migrate."""
+"""Generator of docs/rules.md: the validation rules in fsdp/plan/rules, client/spec/text_rules.cc and client/migrate."""
 
 import pathlib
 import re
@@ -53,7 +53,7 @@ def rows_of(source, constants):
 def made_outside(constants):
     """[(id, kind, field)] of violations that planner and coordinator create; field is None if it is not a literal."""
     made = []
-    for file in sorted([*ROOT.glob("coordinator/*.cc"), *ROOT.glob("fsdp/plan/**/*.cc")]):
+    for file in sorted([*ROOT.glob("coordinator/**/*.cc"), *ROOT.glob("fsdp/plan/**/*.cc")]):
         if file.stem.endswith("_test") or file.parent == DIR:
             continue
         source = file.read_text()
@@ -84,7 +84,7 @@ def rows_of_migrate(of_text):
         [{"id": found["id"], "kind": KINDS[found["level"]], "text": joined(found["text"])}
          for found in row.finditer((ROOT / "client/migrate" / f"{name}.cc").read_text())] for name in tables]
     constants = dict(CONSTANT.findall((ROOT / "client/migrate/shell_words.h").read_text()))
-    found = set(BRACED.findall((ROOT / "client/migrate_command.cc").read_text()))
+    found = set(BRACED.findall((ROOT / "client/commands/migrate_command.cc").read_text()))
     for source in sources_of("client/migrate", tables).values():
         found |= {rule or constants[constant] for rule, constant in OF_MIGRATE.findall(source)}
         found |= set(BRACED.findall(source))
@@ -100,16 +100,17 @@ OF_PROFILE = re.compile(r'\bAddViolation\(\s*[\w.]+, (?:"\w*"|[\w.]+), "(\w+)"')
 
 
 def rows_of_text():
-    """Rows of client/text_rules.cc, compared with the code that reports these rules."""
+    """Rows of client/spec/text_rules.cc, compared with the code that reports these rules."""
     row = re.compile(rf'\{{"(?P<id>\w+)",\s*(?P<text>{STRINGS}),\s*(?P<level>k\w+),\s*"(?P<field>[^"]*)"\}}')
     rows = [{"id": found["id"], "kind": KINDS[found["level"]], "field": found["field"], "text": joined(found["text"])}
-            for found in row.finditer((ROOT / "client/text_rules.cc").read_text())]
-    files = [ROOT / "base/yaml_tree.cc", ROOT / "client/spec_text.cc", ROOT / "client/spec_file.cc",
-             *(ROOT / "fsdp/checkpoint" / name for name in ("hf_config.cc", "hf_fields.cc", "hf_reader.h"))]
+            for found in row.finditer((ROOT / "client/spec/text_rules.cc").read_text())]
+    files = [ROOT / "base/spec_text/yaml_tree.cc", ROOT / "client/spec/spec_text.cc", ROOT / "client/spec/spec_file.cc",
+             *(ROOT / "fsdp/checkpoint" / name for name in ("hf/hf_config.cc", "hf/hf_fields.cc", "hf/hf_reader.h"))]
     found = {rule for file in files for rule in OF_TEXT.findall(file.read_text())}
-    for name, source in sources_of("client", ["migrate_command"]).items():
-        found |= set(BRACED.findall(source))
-    found |= set(OF_PROFILE.findall((ROOT / "client/profile_file.cc").read_text()))
+    for directory in ("commands", "connect", "flags", "spec", "text"):
+        for source in sources_of(f"client/{directory}", ["migrate_command"]).values():
+            found |= set(BRACED.findall(source))
+    found |= set(OF_PROFILE.findall((ROOT / "client/commands/profile_file.cc").read_text()))
     found.add("path_of_node")  # Also in TakePaths of migrate_command.cc.
     told = {each["id"] for each in rows} | {"unknown_field"}  # It is in the table of the coordinator.
     assert found == told, f"rules of the text: {sorted(found ^ told)}"
@@ -119,7 +120,7 @@ def rows_of_text():
 def parts():
     """[(title, [row])] in the order in which rules run; a row has id, kind, field and text."""
     table = (DIR / "rules.cc").read_text()
-    constants = {name: rule for header in (DIR / "rules.h", ROOT / "fsdp/plan/budget.h", ROOT / "coordinator/spec_shape.h")
+    constants = {name: rule for header in (DIR / "rules.h", ROOT / "fsdp/plan/budget.h", ROOT / "coordinator/admission/spec_shape.h")
                  for name, rule in CONSTANT.findall(header.read_text())}
     made = []
     for name in re.findall(r"&(\w+)Rules\(\)", table):

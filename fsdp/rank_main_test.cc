@@ -19,11 +19,11 @@
 #include <vector>
 
 #include "base/check.h"
-#include "base/exit_code.h"
-#include "base/frame.h"
+#include "base/rank/exit_code.h"
+#include "base/rank/frame.h"
 #include "base/temp_dir.h"
 #include "base/version.h"
-#include "fsdp/checkpoint/job_directory.h"
+#include "fsdp/checkpoint/job/job_directory.h"
 #include "proto/fsdpd/v1/rank.pb.h"
 
 namespace fsdpd {

@@ -13,9 +13,9 @@
 #include <memory>
 #include <string>
 
-#include "base/exit_code.h"
-#include "base/flight_recorder.h"
-#include "base/frame.h"
+#include "base/rank/exit_code.h"
+#include "base/rank/flight_recorder.h"
+#include "base/rank/frame.h"
 #include "proto/fsdpd/v1/rank.pb.h"
 
 namespace fsdpd {

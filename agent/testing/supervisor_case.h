@@ -14,9 +14,9 @@
 #include <thread>
 #include <vector>
 
-#include "agent/log_keeper.h"
-#include "agent/process_tree.h"
-#include "agent/rank_supervisor.h"
+#include "agent/logs/log_keeper.h"
+#include "agent/ranks/process_tree.h"
+#include "agent/ranks/rank_supervisor.h"
 #include "base/clock.h"
 #include "base/temp_dir.h"
 

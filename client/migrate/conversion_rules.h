@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/violation.h"
+#include "base/spec_text/violation.h"
 
 namespace fsdpd {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "base/violation.h"
+#include "base/spec_text/violation.h"
 #include "client/migrate/settings.h"
 
 namespace fsdpd {

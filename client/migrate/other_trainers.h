@@ -8,8 +8,8 @@
 
 #include <optional>
 
-#include "base/located_violation.h"
-#include "base/yaml_tree.h"
+#include "base/spec_text/located_violation.h"
+#include "base/spec_text/yaml_tree.h"
 
 namespace fsdpd {
 

@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/yaml_tree.h"
+#include "base/spec_text/yaml_tree.h"
 #include "client/migrate/option_names.h"
 #include "client/migrate/other_trainers.h"
 #include "client/migrate/shell_words.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "base/located_violation.h"
+#include "base/spec_text/located_violation.h"
 
 namespace fsdpd {
 

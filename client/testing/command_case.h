@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "client/commands.h"
+#include "client/commands/commands.h"
 #include "client/testing/scripted_api.h"
 
 namespace fsdpd {

@@ -25,7 +25,7 @@ type place struct {
 	stub       api.CoordinatorClient
 }
 
-// places selects the leader among several coordinators, as in client/coordinator_client.h. A standby rejects a call that
+// places selects the leader among several coordinators, as in client/connect/coordinator_client.h. A standby rejects a call that
 // only the leader may serve, without any effect, and returns the leader's address. The client then calls the leader, even
 // if it is not in the list of addresses. Unreachable coordinators are skipped.
 type places struct {

@@ -4,7 +4,7 @@ import "strings"
 
 type renamedField struct{ message, before, name string }
 
-// renamedFields are fields of a job spec that release 0.1 had under another name, as in base/renamed_fields.cc.
+// renamedFields are fields of a job spec that release 0.1 had under another name, as in base/spec_text/renamed_fields.cc.
 var renamedFields = []renamedField{
 	{"Data", "ignored_token", "ignore_index"},
 	{"InitialValues", "deviation", "std"},

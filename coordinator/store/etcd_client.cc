@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/connect_error.h"
 #include "base/log.h"
+#include "base/net/connect_error.h"
 
 namespace fsdpd {
 namespace {

@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "base/tls_files.h"
+#include "base/net/tls_files.h"
 #include "third_party/etcd/etcd.grpc.pb.h"
 
 namespace fsdpd {

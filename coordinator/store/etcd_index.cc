@@ -4,8 +4,8 @@
 #include <iterator>
 #include <utility>
 
-#include "coordinator/job_directory.h"
-#include "coordinator/job_machine.h"
+#include "coordinator/job/job_directory.h"
+#include "coordinator/job/job_machine.h"
 
 namespace fsdpd {
 

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "coordinator/job_machine.h"
+#include "coordinator/job/job_machine.h"
 
 namespace fsdpd {
 namespace {

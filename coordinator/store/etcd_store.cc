@@ -11,8 +11,8 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "coordinator/job_directory.h"
-#include "coordinator/job_machine.h"
+#include "coordinator/job/job_directory.h"
+#include "coordinator/job/job_machine.h"
 #include "coordinator/store/small_record.h"
 
 namespace fsdpd {

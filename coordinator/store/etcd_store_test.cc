@@ -9,7 +9,7 @@
 #include <map>
 #include <thread>
 
-#include "coordinator/job_machine.h"
+#include "coordinator/job/job_machine.h"
 #include "coordinator/store/etcd_events.h"
 #include "coordinator/store/measured_store.h"
 #include "coordinator/testing/etcd_server.h"

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "coordinator/job_machine.h"
+#include "coordinator/job/job_machine.h"
 
 namespace fsdpd {
 namespace {

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "base/seeds.h"
-#include "coordinator/job_machine.h"
+#include "coordinator/job/job_machine.h"
 
 namespace fsdpd {
 namespace {

@@ -5,7 +5,7 @@
 // from the time at which the renewal was sent, so the leadership ends here before etcd lets another
 // coordinator lead. A process that was suspended may consider itself the leader for a moment after that. In
 // that time etcd refuses its writes (etcd_store.h), and agents ignore it, because streams are numbered by the
-// generation (agent/attachment.h).
+// generation (agent/link/attachment.h).
 //
 // Keys below `prefix`: "leader", the address of the leader, and "generation".
 //

@@ -5,7 +5,7 @@
 #include <memory>
 #include <utility>
 
-#include "coordinator/meters.h"
+#include "coordinator/metrics/meters.h"
 #include "coordinator/store/state_store.h"
 
 namespace fsdpd {

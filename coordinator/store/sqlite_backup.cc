@@ -14,7 +14,7 @@
 
 #include "base/check.h"
 #include "base/errno_status.h"
-#include "base/error_line.h"
+#include "base/process/error_line.h"
 #include "coordinator/store/sqlite_query.h"
 #include "coordinator/store/sqlite_schema.h"
 #include "coordinator/store/state_digest.h"

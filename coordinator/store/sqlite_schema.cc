@@ -9,8 +9,8 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "coordinator/job_directory.h"
-#include "coordinator/job_machine.h"
+#include "coordinator/job/job_directory.h"
+#include "coordinator/job/job_machine.h"
 #include "coordinator/store/sqlite_query.h"
 #include "coordinator/store/state_store.h"
 

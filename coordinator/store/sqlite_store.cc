@@ -17,8 +17,8 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "coordinator/job_directory.h"
-#include "coordinator/job_machine.h"
+#include "coordinator/job/job_directory.h"
+#include "coordinator/job/job_machine.h"
 #include "coordinator/store/sqlite_query.h"
 #include "coordinator/store/sqlite_schema.h"
 

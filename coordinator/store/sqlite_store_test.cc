@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "base/temp_dir.h"
-#include "coordinator/job_machine.h"
+#include "coordinator/job/job_machine.h"
 #include "coordinator/store/sqlite_query.h"
 #include "coordinator/store/sqlite_schema.h"
 #include "coordinator/testing/full_disk.h"

@@ -4,7 +4,7 @@
 #include <sqlite3.h>
 
 #include "base/check.h"
-#include "coordinator/job_directory.h"
+#include "coordinator/job/job_directory.h"
 #include "coordinator/store/sqlite_query.h"
 #include "coordinator/store/sqlite_schema.h"
 #include "coordinator/store/state_store.h"

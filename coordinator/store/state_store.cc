@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <tuple>
 
-#include "coordinator/job_directory.h"
-#include "coordinator/job_machine.h"
+#include "coordinator/job/job_directory.h"
+#include "coordinator/job/job_machine.h"
 
 namespace fsdpd {
 

@@ -24,7 +24,7 @@
 #include <string>
 #include <vector>
 
-#include "coordinator/job_labels.h"
+#include "coordinator/schedule/job_labels.h"
 #include "coordinator/store/event_log.h"
 #include "proto/fsdpd/v1/coordinator.pb.h"
 

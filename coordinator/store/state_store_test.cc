@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "base/temp_dir.h"
-#include "coordinator/job_machine.h"
+#include "coordinator/job/job_machine.h"
 #include "coordinator/store/etcd_store.h"
 #include "coordinator/store/sqlite_store.h"
 #include "coordinator/testing/etcd_server.h"

@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "coordinator/failure_policy.h"
-#include "coordinator/meters.h"
-#include "coordinator/reconciler.h"
+#include "coordinator/attempt/failure_policy.h"
+#include "coordinator/metrics/meters.h"
+#include "coordinator/reconcile/reconciler.h"
 #include "coordinator/store/sqlite_store.h"
 #include "coordinator/testing/memory_dir.h"
 #include "fsdp/plan/spec/defaults.h"

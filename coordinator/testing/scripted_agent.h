@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "coordinator/attempt_ref.h"
+#include "coordinator/job/attempt_ref.h"
 #include "proto/fsdpd/v1/agent.grpc.pb.h"
 
 namespace fsdpd {

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "base/temp_dir.h"
-#include "coordinator/server.h"
+#include "coordinator/serve/server.h"
 #include "proto/fsdpd/v1/coordinator.grpc.pb.h"
 
 namespace fsdpd {

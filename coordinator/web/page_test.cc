@@ -7,11 +7,11 @@
 #include <map>
 #include <sstream>
 
-#include "base/bearer_token.h"
+#include "base/api/bearer_token.h"
 #include "base/temp_dir.h"
-#include "coordinator/peer.h"
-#include "coordinator/permissions.h"
-#include "coordinator/server.h"
+#include "coordinator/access/peer.h"
+#include "coordinator/access/permissions.h"
+#include "coordinator/serve/server.h"
 #include "coordinator/store/sqlite_store.h"
 #include "coordinator/testing/http_client.h"
 #include "coordinator/testing/tiny_spec.h"

@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "base/mutex.h"
-#include "base/tls_files.h"
-#include "coordinator/tls_port.h"
+#include "base/net/tls_files.h"
+#include "coordinator/access/tls_port.h"
 
 namespace fsdpd {
 

@@ -10,8 +10,8 @@
 #include <functional>
 
 #include "base/json_quote.h"
-#include "coordinator/errors.h"
-#include "coordinator/peer.h"
+#include "coordinator/access/peer.h"
+#include "coordinator/request/errors.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 

@@ -4,7 +4,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/strip.h>
 
-#include "base/address.h"
+#include "base/net/address.h"
 #include "coordinator/web/file_texts.h"
 
 namespace fsdpd {

@@ -18,7 +18,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/shortage.h"
+#include "base/process/shortage.h"
 #include "coordinator/web/connection.h"
 
 namespace fsdpd {

@@ -17,8 +17,8 @@
 #include <string>
 #include <thread>
 
-#include "base/listener.h"
-#include "coordinator/tls_port.h"
+#include "base/net/listener.h"
+#include "coordinator/access/tls_port.h"
 #include "coordinator/web/http_message.h"
 #include "coordinator/web/server_tls.h"
 

@@ -8,16 +8,16 @@
 #include <vector>
 
 #include "base/seeds.h"
-#include "fsdp/checkpoint/crc32.h"
-#include "fsdp/checkpoint/dcp_index.h"
-#include "fsdp/checkpoint/dcp_metadata.h"
-#include "fsdp/checkpoint/dcp_sums.h"
-#include "fsdp/checkpoint/json.h"
-#include "fsdp/checkpoint/pickle.h"
-#include "fsdp/checkpoint/pickle_writer.h"
-#include "fsdp/checkpoint/safetensors.h"
-#include "fsdp/checkpoint/torch_save.h"
-#include "fsdp/checkpoint/zip.h"
+#include "fsdp/checkpoint/dcp/dcp_index.h"
+#include "fsdp/checkpoint/dcp/dcp_metadata.h"
+#include "fsdp/checkpoint/dcp/dcp_sums.h"
+#include "fsdp/checkpoint/format/crc32.h"
+#include "fsdp/checkpoint/format/json.h"
+#include "fsdp/checkpoint/format/pickle.h"
+#include "fsdp/checkpoint/format/pickle_writer.h"
+#include "fsdp/checkpoint/format/torch_save.h"
+#include "fsdp/checkpoint/format/zip.h"
+#include "fsdp/checkpoint/hf/safetensors.h"
 
 namespace fsdpd {
 namespace {

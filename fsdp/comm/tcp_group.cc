@@ -16,12 +16,12 @@
 #include <string>
 #include <utility>
 
-#include "base/address.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/errno_status.h"
 #include "base/ids.h"
-#include "base/listener.h"
+#include "base/net/address.h"
+#include "base/net/listener.h"
 
 namespace fsdpd {
 namespace {

@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "base/temp_dir.h"
-#include "fsdp/checkpoint/job_directory.h"
+#include "fsdp/checkpoint/job/job_directory.h"
 #include "fsdp/engine/bad_step.h"
 #include "fsdp/engine/testing/test_job.h"
 

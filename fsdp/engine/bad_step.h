@@ -10,7 +10,7 @@
 
 #include <optional>
 
-#include "fsdp/checkpoint/training_state.h"
+#include "fsdp/checkpoint/job/training_state.h"
 #include "fsdp/plan/spec/spec.h"
 #include "proto/fsdpd/v1/telemetry.pb.h"
 

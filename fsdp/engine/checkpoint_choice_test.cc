@@ -10,11 +10,11 @@
 
 #include "base/check.h"
 #include "base/temp_dir.h"
-#include "fsdp/checkpoint/dcp_writer.h"
-#include "fsdp/checkpoint/hf_store.h"
-#include "fsdp/checkpoint/job_directory.h"
-#include "fsdp/checkpoint/pickle_writer.h"
-#include "fsdp/checkpoint/torch_save.h"
+#include "fsdp/checkpoint/dcp/dcp_writer.h"
+#include "fsdp/checkpoint/format/pickle_writer.h"
+#include "fsdp/checkpoint/format/torch_save.h"
+#include "fsdp/checkpoint/hf/hf_store.h"
+#include "fsdp/checkpoint/job/job_directory.h"
 
 namespace fsdpd {
 namespace {

@@ -1,7 +1,7 @@
 // Deadline of a rank that was asked to leave, and the estimate of whether a checkpoint fits before it.
 //
 // The deadline covers the whole exit. If saving does not fit, the rank leaves immediately; if it overruns, it
-// is killed from outside (fsdp/stop_signal.h).
+// is killed from outside (fsdp/rank/stop_signal.h).
 //
 // Call order: LeaveWithin any number of times; the earliest deadline wins. Thread-safe.
 #pragma once

@@ -18,7 +18,7 @@
 
 #include "base/log.h"
 #include "base/temp_dir.h"
-#include "fsdp/checkpoint/job_directory.h"
+#include "fsdp/checkpoint/job/job_directory.h"
 #include "fsdp/comm/peer_lost.h"
 #include "fsdp/engine/error_cause.h"
 

@@ -19,7 +19,7 @@ namespace fsdpd {
 namespace {
 
 // Time for streams to become idle after an abort. A rank that was asked to leave has as long again
-// (fsdp/stop_signal.h).
+// (fsdp/rank/stop_signal.h).
 constexpr absl::Duration kDrain = absl::Milliseconds(250);
 
 // The first steps of a process do one-time work that must not be recorded: libraries load code and allocate
@@ -42,7 +42,7 @@ absl::Status Annotate(const absl::Status& status, const std::string& where) {
 // For tests/perf/telemetry_cost.py, which compares training with and without per-instruction measurements
 // (start events, memory peaks, flight recorder). FSDPD_MEASURE=off reports a step as one span, in place of
 // its first instruction's. End events remain, since dependencies use them. A job cannot set it
-// (base/rank_env.h).
+// (base/spec_text/rank_env.h).
 bool MeasuresInstructions() {
   static const bool measures = [] {
     const char* const setting = std::getenv("FSDPD_MEASURE");

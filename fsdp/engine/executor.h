@@ -19,9 +19,9 @@
 // that differ from step to step (batches, learning rate) are not recorded: Operations::BeginStep sets them
 // before each launch.
 //
-// Flight recorder (base/flight_recorder.h): each lane records which instruction it executes, once when the
-// instruction's dependencies are met and again when it has finished. A lane whose last record is finished is
-// waiting for its next instruction.
+// Flight recorder (base/rank/flight_recorder.h): each lane records which instruction it executes, once when
+// the instruction's dependencies are met and again when it has finished. A lane whose last record is finished
+// is waiting for its next instruction.
 //
 // If a lane fails, submission stops and all communicators are aborted, so that no lane stays blocked in a
 // collective. The error names the step and the instruction.
@@ -40,8 +40,8 @@
 #include <string>
 #include <vector>
 
-#include "base/flight_recorder.h"
 #include "base/mutex.h"
+#include "base/rank/flight_recorder.h"
 #include "fsdp/engine/operations.h"
 #include "fsdp/lane/lane.h"
 #include "fsdp/lane/lane_graph.h"

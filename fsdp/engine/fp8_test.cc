@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "base/temp_dir.h"
-#include "fsdp/checkpoint/job_directory.h"
+#include "fsdp/checkpoint/job/job_directory.h"
 #include "fsdp/engine/testing/test_job.h"
 
 namespace fsdpd {

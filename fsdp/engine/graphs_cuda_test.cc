@@ -15,8 +15,8 @@
 #include <map>
 #include <memory>
 
+#include "base/rank/trace_file.h"
 #include "base/temp_dir.h"
-#include "base/trace_file.h"
 #include "fsdp/engine/testing/test_job.h"
 #include "fsdp/torch/cuda_device.h"
 

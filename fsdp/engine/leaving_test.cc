@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/temp_dir.h"
-#include "fsdp/checkpoint/job_directory.h"
+#include "fsdp/checkpoint/job/job_directory.h"
 #include "fsdp/engine/departure.h"
 #include "fsdp/engine/testing/test_job.h"
 

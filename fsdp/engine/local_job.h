@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "fsdp/checkpoint/job_file.h"
+#include "fsdp/checkpoint/job/job_file.h"
 #include "fsdp/data/sample_order.h"
 #include "fsdp/engine/departure.h"
 #include "fsdp/model/user_model.h"

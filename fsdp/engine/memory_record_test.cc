@@ -10,9 +10,9 @@
 #include <numeric>
 
 #include "base/clock.h"
+#include "base/rank/trace_file.h"
 #include "base/temp_dir.h"
-#include "base/trace_file.h"
-#include "fsdp/checkpoint/pickle.h"
+#include "fsdp/checkpoint/format/pickle.h"
 #include "fsdp/engine/testing/test_job.h"
 #include "fsdp/engine/trainer.h"
 #include "fsdp/memory/host_caching_allocator.h"

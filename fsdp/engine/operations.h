@@ -40,7 +40,7 @@
 #include <memory>
 #include <vector>
 
-#include "fsdp/checkpoint/training_state.h"
+#include "fsdp/checkpoint/job/training_state.h"
 #include "fsdp/comm/mesh.h"
 #include "fsdp/data/batches.h"
 #include "fsdp/engine/gathered_bucket.h"

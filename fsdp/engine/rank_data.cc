@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "fsdp/checkpoint/job_directory.h"
+#include "fsdp/checkpoint/job/job_directory.h"
 #include "fsdp/engine/agreement.h"
 #include "fsdp/engine/error_cause.h"
 

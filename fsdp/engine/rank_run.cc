@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/flight_recorder.h"
+#include "base/rank/flight_recorder.h"
 #include "base/text.h"
-#include "fsdp/checkpoint/hf_export.h"
-#include "fsdp/checkpoint/job_directory.h"
+#include "fsdp/checkpoint/job/hf_export.h"
+#include "fsdp/checkpoint/job/job_directory.h"
 #include "fsdp/engine/agreement.h"
 #include "fsdp/engine/checkpoint_choice.h"
 #include "fsdp/engine/directory_lock.h"

@@ -17,8 +17,8 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/temp_dir.h"
-#include "fsdp/checkpoint/hf_store.h"
-#include "fsdp/checkpoint/tensor_names.h"
+#include "fsdp/checkpoint/hf/hf_store.h"
+#include "fsdp/checkpoint/names/tensor_names.h"
 #include "fsdp/checkpoint/testing/small_checkpoint.h"
 #include "fsdp/engine/testing/test_job.h"
 

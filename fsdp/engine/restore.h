@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "fsdp/checkpoint/dcp_reader.h"
-#include "fsdp/checkpoint/param_source.h"
-#include "fsdp/checkpoint/training_state.h"
+#include "fsdp/checkpoint/convert/param_source.h"
+#include "fsdp/checkpoint/dcp/dcp_reader.h"
+#include "fsdp/checkpoint/job/training_state.h"
 #include "fsdp/optimizer/sharded_params.h"
 #include "fsdp/plan/plan.h"
 

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "base/temp_dir.h"
-#include "fsdp/checkpoint/job_directory.h"
+#include "fsdp/checkpoint/job/job_directory.h"
 #include "fsdp/engine/directory_lock.h"
 #include "fsdp/engine/testing/test_job.h"
 

@@ -40,8 +40,8 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "fsdp/checkpoint/dcp_sums.h"
-#include "fsdp/checkpoint/job_file.h"
+#include "fsdp/checkpoint/dcp/dcp_sums.h"
+#include "fsdp/checkpoint/job/job_file.h"
 #include "fsdp/comm/file_store.h"
 #include "fsdp/comm/store.h"
 #include "fsdp/engine/directory_lock.h"

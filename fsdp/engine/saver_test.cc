@@ -14,8 +14,8 @@
 
 #include "base/check.h"
 #include "base/temp_dir.h"
-#include "fsdp/checkpoint/dcp_verify.h"
-#include "fsdp/checkpoint/job_directory.h"
+#include "fsdp/checkpoint/dcp/dcp_verify.h"
+#include "fsdp/checkpoint/job/job_directory.h"
 #include "fsdp/comm/file_store.h"
 #include "fsdp/comm/peer_lost.h"
 

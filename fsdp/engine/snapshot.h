@@ -13,7 +13,7 @@
 #include <memory>
 #include <vector>
 
-#include "fsdp/checkpoint/job_file.h"
+#include "fsdp/checkpoint/job/job_file.h"
 #include "fsdp/memory/host_arena.h"
 #include "fsdp/optimizer/sharded_params.h"
 #include "fsdp/plan/layout/layout.h"

@@ -68,7 +68,7 @@ struct TrainerOptions {
   InitialValues initial;                    // Empty: the model's own, from the spec's seed.
   const UserModel* model = nullptr;         // The plan's model; null: the model that the spec names.
   StepTraces* traces = nullptr;             // Selects and stores traces; null: none.
-  FlightRecorder* flight = nullptr;         // Null: none (base/flight_recorder.h).
+  FlightRecorder* flight = nullptr;         // Null: none (base/rank/flight_recorder.h).
   const Restore* restore = nullptr;         // Used by Make only; null: fresh start.
   // For comparing files between ranks (rank_data.h) and for the protocol of saves (saver.h).
   Store* store = nullptr;

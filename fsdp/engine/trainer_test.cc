@@ -17,8 +17,8 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/rank/trace_file.h"
 #include "base/temp_dir.h"
-#include "base/trace_file.h"
 #include "fsdp/engine/testing/test_job.h"
 
 namespace fsdpd {

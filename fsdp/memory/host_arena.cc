@@ -16,11 +16,11 @@
 #include <utility>
 #include <vector>
 
-#include "base/cgroup_limits.h"
 #include "base/check.h"
 #include "base/errno_status.h"
 #include "base/parallel_for.h"
-#include "base/shortage.h"
+#include "base/process/cgroup_limits.h"
+#include "base/process/shortage.h"
 #include "base/text.h"
 #include "fsdp/memory/cuda_pin.h"
 

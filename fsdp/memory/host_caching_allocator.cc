@@ -8,7 +8,7 @@
 #include <string>
 
 #include "base/check.h"
-#include "base/shortage.h"
+#include "base/process/shortage.h"
 
 namespace fsdpd {
 namespace {

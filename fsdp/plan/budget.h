@@ -6,7 +6,7 @@
 
 #include <optional>
 
-#include "base/violation.h"
+#include "base/spec_text/violation.h"
 #include "fsdp/plan/memory/memory.h"
 #include "proto/fsdpd/v1/job.pb.h"
 

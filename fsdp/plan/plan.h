@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "base/violation.h"
+#include "base/spec_text/violation.h"
 #include "fsdp/plan/memory/memory.h"
 #include "fsdp/plan/program/fingerprint.h"
 #include "fsdp/plan/resolve.h"

@@ -1,5 +1,6 @@
 // Preflight: measures a node's devices before a job runs on them. Each device is measured by its own rank,
-// all at the same time, as in training. Thresholds are not defined here (coordinator/preflight_floors.h).
+// all at the same time, as in training. Thresholds are not defined here
+// (coordinator/nodes/preflight_floors.h).
 //
 //   products  after a warm-up: throttling shows only on a hot GPU
 //   memory    a copy and a sum

@@ -1,6 +1,6 @@
 // `fsdpd-rank --profile-device cpu|cuda [--ranks N]`, which fsdpctl profile-device runs. Prints the profile
 // as JSON to `out`, and everything else to `err`: notes, and "measuring 3/9: what" before each stage (parsed
-// by client/stage_screen.h).
+// by client/text/stage_screen.h).
 #pragma once
 
 #include <ostream>

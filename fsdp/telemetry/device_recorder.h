@@ -16,7 +16,7 @@
 #include <thread>
 
 #include "base/mutex.h"
-#include "base/nvml.h"
+#include "base/process/nvml.h"
 #include "fsdp/plan/predict/timeline.h"
 
 namespace fsdpd {

@@ -4,7 +4,7 @@
 
 #include <map>
 
-#include "fsdp/checkpoint/pickle_writer.h"
+#include "fsdp/checkpoint/format/pickle_writer.h"
 
 namespace fsdpd {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "fsdp/checkpoint/pickle.h"
+#include "fsdp/checkpoint/format/pickle.h"
 
 namespace fsdpd {
 namespace {

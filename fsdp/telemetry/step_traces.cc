@@ -9,8 +9,8 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/trace_file.h"
-#include "fsdp/checkpoint/durable_file.h"
+#include "base/rank/trace_file.h"
+#include "fsdp/checkpoint/format/durable_file.h"
 
 namespace fsdpd {
 namespace {

@@ -1,6 +1,6 @@
 // Trace writer of a rank: decides which steps are traced and writes the files into the attempt's directory on
-// its node (base/trace_file.h). Optionally, with or without a trace, it writes a snapshot of the allocator
-// after the step (memory_file.h).
+// its node (base/rank/trace_file.h). Optionally, with or without a trace, it writes a snapshot of the
+// allocator after the step (memory_file.h).
 //
 // Steps in the spec are known from the start. More can be requested while the job runs, by step number, so
 // that all ranks trace the same steps; a rank that receives a request too late for a step reports that, and

@@ -7,8 +7,8 @@
 #include <iterator>
 #include <vector>
 
+#include "base/rank/trace_file.h"
 #include "base/temp_dir.h"
-#include "base/trace_file.h"
 
 namespace fsdpd {
 namespace {

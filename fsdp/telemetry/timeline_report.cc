@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/timeline_components.h"
+#include "base/rank/timeline_components.h"
 #include "fsdp/telemetry/step_timeline.h"
 
 namespace fsdpd {

@@ -5,7 +5,7 @@
 
 #include <optional>
 
-#include "base/shortage.h"
+#include "base/process/shortage.h"
 
 namespace fsdpd {
 namespace {

@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <system_error>
 
-#include "base/shortage.h"
+#include "base/process/shortage.h"
 
 namespace fsdpd {
 namespace {

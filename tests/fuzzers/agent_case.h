@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "agent/agent_flow.h"
-#include "agent/attachment.h"
-#include "agent/preflight.h"
+#include "agent/gpu/preflight.h"
+#include "agent/link/attachment.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"

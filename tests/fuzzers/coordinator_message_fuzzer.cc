@@ -1,6 +1,6 @@
 // Fuzzer of messages from the coordinator to an agent: the stream, and the flow, supervisor, preflight and
 // outbox behind it. Launched ranks report their start immediately.
-#include "base/frame.h"
+#include "base/rank/frame.h"
 #include "tests/fuzzers/agent_case.h"
 #include "tests/fuzzers/cases.h"
 

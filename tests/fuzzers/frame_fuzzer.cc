@@ -1,6 +1,6 @@
 // Fuzzer of frames: reading the input in pieces gives the same result as reading it whole.
 #include "base/check.h"
-#include "base/frame.h"
+#include "base/rank/frame.h"
 #include "tests/fuzzers/cases.h"
 
 namespace fsdpd {

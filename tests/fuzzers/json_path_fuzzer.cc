@@ -2,7 +2,7 @@
 #include <absl/strings/string_view.h>
 
 #include "base/check.h"
-#include "client/json_path.h"
+#include "client/text/json_path.h"
 #include "proto/fsdpd/v1/coordinator.pb.h"
 #include "tests/fuzzers/cases.h"
 

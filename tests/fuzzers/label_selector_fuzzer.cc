@@ -2,8 +2,8 @@
 // the labels that it describes.
 #include <string>
 
+#include "base/api/label_selector.h"
 #include "base/check.h"
-#include "base/label_selector.h"
 #include "tests/fuzzers/cases.h"
 
 namespace {

@@ -3,7 +3,7 @@
 #include <absl/strings/match.h>
 
 #include "base/check.h"
-#include "coordinator/list_fields.h"
+#include "coordinator/request/list_fields.h"
 #include "tests/fuzzers/cases.h"
 
 namespace fsdpd::fuzz {

@@ -1,6 +1,6 @@
 // Fuzzer of page tokens: an accepted token encodes to the same position.
 #include "base/check.h"
-#include "coordinator/page_token.h"
+#include "coordinator/api/page_token.h"
 #include "tests/fuzzers/cases.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

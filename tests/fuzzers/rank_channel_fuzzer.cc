@@ -3,9 +3,9 @@
 #include <unistd.h>
 
 #include "base/check.h"
-#include "base/frame.h"
 #include "base/log.h"
-#include "fsdp/rank_channel.h"
+#include "base/rank/frame.h"
+#include "fsdp/rank/rank_channel.h"
 #include "tests/fuzzers/cases.h"
 
 extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size, unsigned int seed) {

@@ -2,7 +2,7 @@
 // are sent as raw bytes without a frame.
 #include <unistd.h>
 
-#include "base/frame.h"
+#include "base/rank/frame.h"
 #include "tests/fuzzers/agent_case.h"
 #include "tests/fuzzers/cases.h"
 

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "base/check.h"
-#include "client/spec_print.h"
-#include "client/spec_text.h"
+#include "client/spec/spec_print.h"
+#include "client/spec/spec_text.h"
 #include "tests/fuzzers/cases.h"
 
 namespace {

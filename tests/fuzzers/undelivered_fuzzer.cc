@@ -1,7 +1,7 @@
 // Fuzzer of the file of undelivered messages in the work directory: any content can be read.
 #include <fstream>
 
-#include "agent/undelivered.h"
+#include "agent/link/undelivered.h"
 #include "base/check.h"
 #include "base/log.h"
 #include "base/temp_dir.h"

@@ -5,8 +5,8 @@
 
 The job is paused, resumed, and paused again while another process allocates memory on its first GPU, which must be reported
 with node, GPU and size. Prints one JSON line per pause with the duration of `pause --wait`. Needs the built programs
-(FSDPD_BIN: their directory), and PyTorch with CUDA for the other process. agent/freed_memory_test.cc and
-agent/rank_supervisor_test.cc test the interpretation of NVML's readings in every commit.
+(FSDPD_BIN: their directory), and PyTorch with CUDA for the other process. agent/ranks/freed_memory_test.cc and
+agent/ranks/rank_supervisor_test.cc test the interpretation of NVML's readings in every commit.
 """
 
 import argparse

@@ -2,7 +2,7 @@
    model takes 5 ms. Without the pause, a job of 60 steps could end before a test acts on it, and an endless job would
    take CPU time that other tests need.
 
-   A report is a frame (base/frame.h) with RankToAgent.step (proto/fsdpd/v1/rank.proto), whose tag follows the length. */
+   A report is a frame (base/rank/frame.h) with RankToAgent.step (proto/fsdpd/v1/rank.proto), whose tag follows the length. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdlib.h>

@@ -191,7 +191,7 @@ def test_promtool_check_passes(shared, job, daemon):
 def test_number_of_series_is_bounded(shared, job):
     text = wait_until("a checkpoint is told", lambda: "fsdpd_checkpoint_bytes{" in (now := shared.scrape("node-0")) and now)
     rank_0, rank_1 = ([line for line in text.splitlines() if f'rank="{rank}"' in line] for rank in (0, 1))
-    # On GPUs one more; agent/metrics_exporter_test.cc tests what a job may add.
+    # On GPUs one more; agent/metrics/metrics_exporter_test.cc tests what a job may add.
     assert len(rank_1) <= 40, "a thousand ranks must not cost a Prometheus more than 40,000 series"
     assert len(rank_1) < 40 or "fsdpd_memory_spike" in text, "one is left for a spike"
     bad_steps, alike = 2, 2  # By kind; learning rate and validation loss.

@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
-#include "agent/backoff.h"
-#include "agent/compute_times.h"
+#include "agent/link/backoff.h"
+#include "agent/metrics/compute_times.h"
 #include "base/mutex.h"
 #include "proto/fsdpd/v1/agent.grpc.pb.h"
 

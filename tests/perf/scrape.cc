@@ -17,10 +17,10 @@
 #include <string>
 #include <vector>
 
-#include "agent/metrics_exporter.h"
-#include "base/address.h"
+#include "agent/metrics/metrics_exporter.h"
 #include "base/check.h"
-#include "base/metrics_server.h"
+#include "base/net/address.h"
+#include "base/net/metrics_server.h"
 #include "base/unique_fd.h"
 
 namespace fsdpd {

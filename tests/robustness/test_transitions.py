@@ -392,7 +392,7 @@ WITHOUT_A_CASE = {
 
 
 def test_cases_cover_all_transitions():
-    table = re.search(r"kTransitions\[\] = \{\n(.*?)^\};", (ROOT / "coordinator/job_machine.cc").read_text(), re.M | re.S)[1]
+    table = re.search(r"kTransitions\[\] = \{\n(.*?)^\};", (ROOT / "coordinator/job/job_machine.cc").read_text(), re.M | re.S)[1]
     rows = re.findall(r"\{v1::JOB_STATE_(\w+), JobEvent::k(\w+), v1::JOB_STATE_(\w+)\},", table)
     assert len(rows) == table.count("JobEvent::")
     # Notes do not change the state.

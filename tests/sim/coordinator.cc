@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "base/check.h"
-#include "coordinator/admission.h"
-#include "coordinator/known_node.h"
-#include "coordinator/slot_count.h"
+#include "coordinator/admission/admission.h"
+#include "coordinator/attempt/slot_count.h"
+#include "coordinator/nodes/known_node.h"
 #include "coordinator/store/sqlite_store.h"
 #include "fsdp/plan/plan.h"
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "coordinator/job_service.h"
+#include "coordinator/api/job_service.h"
 #include "tests/sim/faulty_disk.h"
 #include "tests/sim/referee.h"
 #include "tests/sim/stream.h"

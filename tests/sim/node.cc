@@ -7,11 +7,11 @@
 #include <utility>
 
 #include "agent/agent_flow.h"
-#include "agent/attachment.h"
-#include "agent/backoff.h"
-#include "agent/preflight.h"
+#include "agent/gpu/preflight.h"
+#include "agent/link/attachment.h"
+#include "agent/link/backoff.h"
 #include "base/check.h"
-#include "coordinator/agent_lease.h"
+#include "coordinator/nodes/agent_lease.h"
 #include "tests/sim/coordinator.h"
 
 namespace fsdpd::sim {

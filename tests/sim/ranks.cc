@@ -10,7 +10,7 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "base/exit_code.h"
+#include "base/rank/exit_code.h"
 
 namespace fsdpd::sim {
 namespace {

@@ -14,9 +14,9 @@
 #include <string>
 #include <vector>
 
-#include "agent/attempt.h"
-#include "agent/rank_body.h"
-#include "base/frame.h"
+#include "agent/launch/attempt.h"
+#include "agent/ranks/rank_body.h"
+#include "base/rank/frame.h"
 #include "base/unique_fd.h"
 #include "proto/fsdpd/v1/rank.pb.h"
 #include "tests/sim/world.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "coordinator/agent_lease.h"
+#include "coordinator/nodes/agent_lease.h"
 
 namespace fsdpd::sim {
 namespace {

@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "coordinator/job_watch.h"
-#include "coordinator/node_registry.h"
-#include "coordinator/quota.h"
+#include "coordinator/job/job_watch.h"
+#include "coordinator/nodes/node_registry.h"
+#include "coordinator/schedule/quota.h"
 #include "coordinator/store/state_store.h"
 #include "tests/sim/accounts.h"
 #include "tests/sim/attempts.h"

@@ -10,7 +10,7 @@
 #include <memory>
 #include <string>
 
-#include "coordinator/agent_session.h"
+#include "coordinator/agents/agent_session.h"
 #include "proto/fsdpd/v1/agent.pb.h"
 #include "tests/sim/world.h"
 

@@ -21,20 +21,20 @@ def constant(path, name):
 
 
 def test_fsdpctl_constants_match_calls_json():
-    client = "client/coordinator_client.cc"
+    client = "client/connect/coordinator_client.cc"
     assert CALLS["max_message_bytes"] == constant("base/limits.h", "kMaxRpcBytes")
     assert CALLS["max_metadata_bytes"] == constant(client, "kMaxMetadataBytes")
     assert CALLS["keepalive_seconds"] * 1000 == constant(client, "kKeepaliveMs")
     assert CALLS["keepalive_timeout_seconds"] * 1000 == constant(client, "kKeepaliveMs")
-    assert CALLS["deadline_seconds"]["default"] == constant("client/coordinator_client.h", "call_timeout")
-    searches = constant("client/coordinator_client.h", "search_timeout")
+    assert CALLS["deadline_seconds"]["default"] == constant("client/connect/coordinator_client.h", "call_timeout")
+    searches = constant("client/connect/coordinator_client.h", "search_timeout")
     assert CALLS["deadline_seconds"] == {"default": CALLS["deadline_seconds"]["default"], "SearchPlans": searches}
-    assert CALLS["follow_reconnect_for_seconds"] == constant("client/job_follow.h", "reconnect_for")
-    assert CALLS["follow_pause_ms"] == constant("client/job_follow.h", "pause")
+    assert CALLS["follow_reconnect_for_seconds"] == constant("client/connect/job_follow.h", "reconnect_for")
+    assert CALLS["follow_pause_ms"] == constant("client/connect/job_follow.h", "pause")
 
 
 def test_coordinator_accepts_the_keepalive_interval():
-    assert CALLS["keepalive_seconds"] * 1000 >= constant("coordinator/public_server.cc", "kMinPingIntervalMs")
+    assert CALLS["keepalive_seconds"] * 1000 >= constant("coordinator/serve/public_server.cc", "kMinPingIntervalMs")
 
 
 def test_only_idempotent_calls_are_retried(contracts):  # noqa: F811

@@ -9,7 +9,7 @@ LISTS = {"jobs": "JobColumns", "nodes": "NodeColumns", "events": "EventColumns"}
 
 def test_docs_list_the_filter_fields():
     page = (ROOT / "docs/clients.md").read_text()
-    code = (ROOT / "coordinator/list_fields.cc").read_text()
+    code = (ROOT / "coordinator/request/list_fields.cc").read_text()
     for what, function in LISTS.items():
         row = re.search(rf"^\| {what} \| (`.*`) \|$", page, re.MULTILINE).group(1)
         body = re.search(rf"& {function}\(\) {{\n(.*?)^}}", code, re.MULTILINE | re.DOTALL).group(1)

@@ -40,7 +40,7 @@ def test_every_runbook_section_has_an_alert():
 
 
 def test_runbook_uses_existing_commands_flags_and_metrics():
-    line = "".join(repository.text(f"client/{file}.cc") for file in ("parse_command_line", "verb_flags", "event_flags", "node_flags"))
+    line = "".join(repository.text(f"client/flags/{file}.cc") for file in ("parse_command_line", "verb_flags", "event_flags", "node_flags"))
     commands = set(re.findall(r'AddCommand\(\s*app,\s*"([a-z-]+)"|\bapp, "([a-z]+)",', line))
     commands = {name for pair in commands for name in pair if name}
     calls = re.findall(r"`fsdpctl ([a-z-]+)([^`]*)`", RUNBOOK)

@@ -54,7 +54,7 @@ def test_page_lists_fields_and_values_that_were_renamed(contracts):  # noqa: F81
 
 
 def test_explain_knows_the_reasons_that_were_renamed():
-    source = (ROOT / "client/explain_command.cc").read_text()
+    source = (ROOT / "client/commands/explain_command.cc").read_text()
     assert dict(re.findall(r'\{"([A-Z_]+)", "([A-Z_]+)"\}', source)) == dict(rows("Error reasons"))
 
 
@@ -97,5 +97,5 @@ def test_tables_of_renamed_fields_are_equal():
     page = {(groups[before.rpartition(".")[0]], before.rpartition(".")[2], name.rpartition(".")[2])
             for before, name, *_ in rows("Fields of a spec")}
     triple = r'[({]+"([\w.]+)", "(\w+)"(?:\): |, )"(\w+)"'
-    for path in ("base/renamed_fields.cc", "clients/python/fsdpd/renamed.py", "clients/go/renamed.go"):
+    for path in ("base/spec_text/renamed_fields.cc", "clients/python/fsdpd/renamed.py", "clients/go/renamed.go"):
         assert set(re.findall(triple, (ROOT / path).read_text())) == page, path

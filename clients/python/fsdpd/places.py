@@ -1,4 +1,4 @@
-"""Selection of the leader among several coordinators, and the retry policy, as in client/coordinator_client.h.
+"""Selection of the leader among several coordinators, and the retry policy, as in client/connect/coordinator_client.h.
 
 A standby rejects a call that only the leader may serve, without any effect, and returns the leader's address. The
 client then calls the leader, even if it is not in the list of addresses. Unreachable coordinators are skipped.

@@ -1,4 +1,4 @@
-"""Fields of a job spec that release 0.1 had under another name, as in base/renamed_fields.cc."""
+"""Fields of a job spec that release 0.1 had under another name, as in base/spec_text/renamed_fields.cc."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parser of job specs with the rules of fsdpctl (client/spec_text.h): field names as in the proto or in camelCase,
+"""Parser of job specs with the rules of fsdpctl (client/spec/spec_text.h): field names as in the proto or in camelCase,
 enums by short or full name, `auto`, sizes ("1.5GiB"), 1e4 as an integer, `env` as a map.
 
 It finds all violations of the text, with field and position. The coordinator checks the values; the parser adds the

@@ -1,5 +1,5 @@
 """Parser of YAML (and JSON, a subset) into a tree of strings with positions, with the limits of fsdpctl
-(base/yaml_tree.h). Values are not typed: the field decides what `1e4` or `yes` means, not YAML."""
+(base/spec_text/yaml_tree.h). Values are not typed: the field decides what `1e4` or `yes` means, not YAML."""
 
 from __future__ import annotations
 

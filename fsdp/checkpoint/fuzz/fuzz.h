@@ -10,8 +10,8 @@
 #include <string>
 
 #include "base/check.h"
-#include "fsdp/checkpoint/pickle.h"
-#include "fsdp/checkpoint/zip.h"
+#include "fsdp/checkpoint/format/pickle.h"
+#include "fsdp/checkpoint/format/zip.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 

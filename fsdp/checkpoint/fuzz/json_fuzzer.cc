@@ -1,5 +1,5 @@
+#include "fsdp/checkpoint/format/json.h"
 #include "fsdp/checkpoint/fuzz/fuzz.h"
-#include "fsdp/checkpoint/json.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto value = fsdpd::ParseJson(fsdpd::BytesOf(data, size));

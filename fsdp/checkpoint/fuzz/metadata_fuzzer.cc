@@ -1,5 +1,5 @@
-#include "fsdp/checkpoint/dcp_index.h"
-#include "fsdp/checkpoint/dcp_metadata.h"
+#include "fsdp/checkpoint/dcp/dcp_index.h"
+#include "fsdp/checkpoint/dcp/dcp_metadata.h"
 #include "fsdp/checkpoint/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

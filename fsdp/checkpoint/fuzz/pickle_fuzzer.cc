@@ -1,5 +1,5 @@
+#include "fsdp/checkpoint/format/pickle.h"
 #include "fsdp/checkpoint/fuzz/fuzz.h"
-#include "fsdp/checkpoint/pickle.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto pickle = fsdpd::Pickle::Parse(fsdpd::BytesOf(data, size));

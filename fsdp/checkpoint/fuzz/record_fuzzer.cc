@@ -1,5 +1,5 @@
+#include "fsdp/checkpoint/format/torch_save.h"
 #include "fsdp/checkpoint/fuzz/fuzz.h"
-#include "fsdp/checkpoint/torch_save.h"
 
 // Parses a record as a zip with valid checksums, and as a tensor or a value.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,5 +1,5 @@
 #include "fsdp/checkpoint/fuzz/fuzz.h"
-#include "fsdp/checkpoint/safetensors.h"
+#include "fsdp/checkpoint/hf/safetensors.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string bytes = fsdpd::BytesOf(data, size);

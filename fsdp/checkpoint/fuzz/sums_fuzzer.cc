@@ -1,4 +1,4 @@
-#include "fsdp/checkpoint/dcp_sums.h"
+#include "fsdp/checkpoint/dcp/dcp_sums.h"
 #include "fsdp/checkpoint/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -21,11 +21,11 @@
 #include <utility>
 
 #include "base/check.h"
-#include "fsdp/checkpoint/crc32.h"
-#include "fsdp/checkpoint/dcp_reader.h"
-#include "fsdp/checkpoint/dcp_writer.h"
-#include "fsdp/checkpoint/pickle_writer.h"
-#include "fsdp/checkpoint/torch_save.h"
+#include "fsdp/checkpoint/dcp/dcp_reader.h"
+#include "fsdp/checkpoint/dcp/dcp_writer.h"
+#include "fsdp/checkpoint/format/crc32.h"
+#include "fsdp/checkpoint/format/pickle_writer.h"
+#include "fsdp/checkpoint/format/torch_save.h"
 
 namespace fsdpd {
 namespace {

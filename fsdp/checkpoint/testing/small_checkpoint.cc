@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "base/check.h"
-#include "fsdp/checkpoint/dcp_writer.h"
-#include "fsdp/checkpoint/pickle_writer.h"
-#include "fsdp/checkpoint/torch_save.h"
+#include "fsdp/checkpoint/dcp/dcp_writer.h"
+#include "fsdp/checkpoint/format/pickle_writer.h"
+#include "fsdp/checkpoint/format/torch_save.h"
 
 namespace fsdpd {
 namespace {

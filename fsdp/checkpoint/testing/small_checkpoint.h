@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "fsdp/checkpoint/dcp_file.h"
-#include "fsdp/checkpoint/dcp_reader.h"
+#include "fsdp/checkpoint/dcp/dcp_file.h"
+#include "fsdp/checkpoint/dcp/dcp_reader.h"
 
 namespace fsdpd {
 

@@ -27,7 +27,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "fsdp/kernels/join_attention.h"
+#include "fsdp/kernels/attention/join_attention.h"
 #include "fsdp/torch/scalar_type.h"
 
 namespace fsdpd {

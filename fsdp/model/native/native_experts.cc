@@ -5,8 +5,8 @@
 #include <ATen/ops/mm.h>
 
 #include "base/check.h"
-#include "fsdp/kernels/grouped_product.h"
-#include "fsdp/kernels/weighed_swiglu.h"
+#include "fsdp/kernels/experts/grouped_product.h"
+#include "fsdp/kernels/experts/weighed_swiglu.h"
 #include "fsdp/model/native/native_ops.h"
 #include "fsdp/model/native/native_rows.h"
 #include "fsdp/plan/model/model_facts.h"

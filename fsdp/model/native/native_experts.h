@@ -2,8 +2,8 @@
 //
 // Rows and `ends` are those of native_rows.h. The matrices of all experts of a layer are one tensor, [experts
 // x outputs x inputs]. The CPU computes one product per expert; CUDA one grouped product
-// (fsdp/kernels/grouped_product.h), without synchronization. On CUDA, rows past the last end are undefined in
-// every result. For FP8 see native_fp8_experts.h. Call with gradient mode off.
+// (fsdp/kernels/experts/grouped_product.h), without synchronization. On CUDA, rows past the last end are
+// undefined in every result. For FP8 see native_fp8_experts.h. Call with gradient mode off.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "fsdp/kernels/experts/scaled_grouped_product.h"
 #include "fsdp/kernels/fp8.h"
-#include "fsdp/kernels/scaled_grouped_product.h"
 #include "fsdp/model/native/fp8_watch.h"
 #include "fsdp/model/native/native_linear.h"
 #include "fsdp/model/native/native_ops.h"

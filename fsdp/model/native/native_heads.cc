@@ -14,8 +14,8 @@
 #include <utility>
 
 #include "base/check.h"
-#include "fsdp/kernels/normed_heads.h"
-#include "fsdp/kernels/rotary.h"
+#include "fsdp/kernels/attention/normed_heads.h"
+#include "fsdp/kernels/attention/rotary.h"
 #include "fsdp/model/native/native_ops.h"
 #include "fsdp/torch/scalar_type.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "fsdp/kernels/expert_rows.h"
+#include "fsdp/kernels/experts/expert_rows.h"
 #include "fsdp/torch/scalar_type.h"
 
 namespace fsdpd {

@@ -4,14 +4,15 @@
 // Link rates are per rank and follow NCCL's bus bandwidth: bytes per second that one rank receives in a
 // gather, or sends in a reduction.
 //
-// Shipped profiles: cpu, h100, h200. Another device is a JSON file with these keys (client/profile_file.h).
+// Shipped profiles: cpu, h100, h200. Another device is a JSON file with these keys
+// (client/commands/profile_file.h).
 #pragma once
 
 #include <algorithm>
 #include <string>
 #include <vector>
 
-#include "base/violation.h"
+#include "base/spec_text/violation.h"
 #include "fsdp/plan/spec/spec.h"
 
 namespace fsdpd {
@@ -79,7 +80,7 @@ const std::vector<ProfileField>& ProfileFields();
 // Violations for invalid values, by key.
 Violations CheckProfile(const DeviceProfile& profile);
 
-// JSON that client/profile_file.h parses back to the same profile, bit for bit.
+// JSON that client/commands/profile_file.h parses back to the same profile, bit for bit.
 std::string ToJson(const DeviceProfile& profile);
 
 }  // namespace fsdpd

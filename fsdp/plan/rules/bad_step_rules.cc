@@ -11,7 +11,7 @@ namespace {
 constexpr ViolationLevel kError = ViolationLevel::kError;
 constexpr ViolationLevel kAdjust = ViolationLevel::kAdjust;
 
-// Limit of the lists that record skipped samples (fsdp/checkpoint/training_state.h, Job.skipped_samples).
+// Limit of the lists that record skipped samples (fsdp/checkpoint/job/training_state.h, Job.skipped_samples).
 constexpr int64_t kMost = 1000;
 constexpr int64_t kMostWindow = 1024;
 

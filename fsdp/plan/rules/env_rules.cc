@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <set>
 
-#include "base/nccl_env.h"
-#include "base/rank_env.h"
+#include "base/spec_text/nccl_env.h"
+#include "base/spec_text/rank_env.h"
 #include "base/text.h"
 #include "fsdp/plan/rules/rule_table.h"
 #include "fsdp/plan/rules/rules.h"

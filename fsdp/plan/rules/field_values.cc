@@ -3,7 +3,7 @@
 #include <map>
 #include <set>
 
-#include "base/enum_name.h"
+#include "base/spec_text/enum_name.h"
 
 namespace fsdpd {
 namespace {

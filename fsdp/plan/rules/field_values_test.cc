@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "base/enum_name.h"
+#include "base/spec_text/enum_name.h"
 #include "fsdp/plan/rules/rules.h"
 
 namespace fsdpd {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "base/violation.h"
+#include "base/spec_text/violation.h"
 #include "fsdp/plan/spec/defaults.h"
 #include "fsdp/plan/spec/spec.h"
 #include "proto/fsdpd/v1/job.pb.h"

@@ -1,10 +1,10 @@
 // Rules of fsdp, resources, priority, restart and telemetry.
 #include <absl/strings/str_cat.h>
 
-#include "base/label_selector.h"
+#include "base/api/label_selector.h"
 #include "base/limits.h"
+#include "base/rank/trace_file.h"
 #include "base/text.h"
-#include "base/trace_file.h"
 #include "fsdp/plan/layout/layout.h"
 #include "fsdp/plan/rules/rule_table.h"
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "base/violation.h"
+#include "base/spec_text/violation.h"
 #include "fsdp/plan/predict/device_profile.h"
 #include "proto/fsdpd/v1/plan.pb.h"
 

@@ -1,5 +1,5 @@
 // Built-in model configurations: published base models, by the name of model.preset. Each but `tiny` and
-// `llama3-1b` is compared with its published config.json (fsdp/checkpoint/published_configs_test.cc).
+// `llama3-1b` is compared with its published config.json (fsdp/checkpoint/hf/published_configs_test.cc).
 #include "fsdp/plan/spec/spec.h"
 
 namespace fsdpd {

@@ -1,0 +1,22 @@
+#include "agent/launch/plugin_check.h"
+
+#include <absl/strings/str_cat.h>
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+namespace fsdpd {
+
+std::string PluginError(const std::string& path, const std::vector<PathRoot>& dirs) {
+  const std::string field = absl::StrCat("model.plugin.path: '", path, "' ");
+  if (dirs.empty()) return field + "is not loaded on this node: its agent has no --plugin-dir";
+  const absl::StatusOr<bool> below = LiesBelow(path, dirs);
+  if (!below.ok()) return absl::StrCat(field, "cannot be loaded on this node: ", below.status().message());
+  if (!*below) {
+    return absl::StrCat(field, "is not loaded on this node: it is outside of --plugin-dir ", NamesOf(dirs));
+  }
+  if (access(path.c_str(), R_OK) == 0) return "";
+  return absl::StrCat(field, "cannot be loaded on this node: ", strerror(errno));
+}
+
+}  // namespace fsdpd

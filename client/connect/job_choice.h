@@ -1,0 +1,20 @@
+// Lookup of jobs by id or by a unique prefix of an id, as Git resolves short commit ids.
+#pragma once
+
+#include <absl/status/statusor.h>
+
+#include <string>
+
+#include "client/connect/coordinator_client.h"
+
+namespace fsdpd {
+
+// Returns the job with this id, else the only job of any project whose id has this prefix. Returns NOT_FOUND
+// if several jobs match, with their ids.
+absl::StatusOr<v1::Job> FindJob(CoordinatorClient* client, const std::string& id);
+
+// Lists the jobs that match `request`, from all pages, at most `most` (0: no limit).
+absl::StatusOr<v1::ListJobsResponse> ListAllJobs(CoordinatorClient* client, v1::ListJobsRequest request,
+                                                 int most = 0);
+
+}  // namespace fsdpd

@@ -1,0 +1,15 @@
+// Flags of list requests (--filter, --order-by), and of conditional requests (--etag).
+#pragma once
+
+#include "client/flags/command_line.h"
+
+namespace CLI {
+class App;
+}  // namespace CLI
+
+namespace fsdpd {
+
+// REQUIRES: `app` has the commands, with their --selector and JOB.
+void AddListFlags(CLI::App* app, CommandLine* line);
+
+}  // namespace fsdpd

@@ -1,0 +1,660 @@
+#include "client/flags/parse_command_line.h"
+
+#include <absl/strings/ascii.h>
+#include <absl/strings/match.h>
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
+#include <absl/strings/string_view.h>
+#include <absl/strings/strip.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdlib>
+
+#include "base/api/call_limits.h"
+#include "base/api/principal.h"
+#include "base/net/address.h"
+#include "base/process/cli_app.h"
+#include "base/rank/trace_file.h"
+#include "base/spec_text/located_violation.h"
+#include "base/text.h"
+#include "client/connect/outcome.h"
+#include "client/connect/wait_condition.h"
+#include "client/flags/event_flags.h"
+#include "client/flags/flag_checks.h"
+#include "client/flags/list_flags.h"
+#include "client/flags/node_flags.h"
+#include "client/flags/plugin_verbs.h"
+#include "client/flags/suggest_command.h"
+#include "client/flags/verb_flags.h"
+#include "client/spec/checkpoint_choice.h"
+#include "client/spec/spec_array.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr char kAbout[] =
+    R"(fsdpctl controls training jobs of an fsdpd coordinator.
+A job is described by a spec (YAML or JSON). An invalid spec is rejected with all its errors; `plan` shows what a
+valid one would do before it runs. Data is printed to stdout, messages to stderr.)";
+
+constexpr char kFooter[] = R"(
+Examples:
+  fsdpctl validate -f job.yaml
+  fsdpctl plan -f job.yaml --offline
+  fsdpctl submit -f job.yaml --follow
+  fsdpctl get --state running -o json
+
+Exit codes:
+  0 success   1 job failed or cannot meet the condition, or specs differ   2 usage error   3 spec rejected
+  4 not found   5 server or node unavailable   6 timeout   7 any other failure   8 output not written
+  9 corrupt checkpoint   10 checkpoints differ   130 interrupted
+
+Environment:
+  FSDPD_SERVER          default of --server
+  FSDPD_COORDINATOR_CA  default of --coordinator-ca
+  FSDPD_TOKEN_FILE      default of --token-file
+  FSDPD_CONTEXT         default of --context
+  FSDPD_CONFIG          path of the contexts file (default: ~/.config/fsdpd/contexts.yaml)
+  FSDPD_TOKEN           the token itself, if no file is given; sent over TLS only
+  NO_COLOR              any value disables colors
+  COLUMNS               width of the screen, if the terminal does not report it)";
+
+constexpr int kMaxProfiledRanks = 1024;  // Ranks are threads of one process, and measure in parallel.
+
+// Checks all entries of a list, so that an invalid one is reported before the client calls another one.
+std::string CheckServer(std::string& servers) {
+  for (const absl::string_view entry : absl::StrSplit(servers, ',')) {
+    const absl::string_view server = absl::StripAsciiWhitespace(entry);
+    if (absl::StrContains(server, "://"))
+      return absl::StrCat("'", server, "' is a URL; write only HOST:PORT, for example 127.0.0.1:7777");
+    const absl::StatusOr<HostPort> address = ParseHostPort(server);
+    if (address.ok() && address->port > 0) continue;
+    const bool one = server.size() == servers.size();
+    return absl::StrCat("'", server, "' is not HOST:PORT", one ? "" : absl::StrCat(", in '", servers, "'"));
+  }
+  return "";
+}
+
+std::string CheckFrom(std::string& text) {
+  const absl::StatusOr<CheckpointChoice> choice = ParseCheckpointChoice(text);
+  return choice.ok() ? "" : absl::StrCat(std::string(choice.status().message()), "; write JOB or JOB@STEP");
+}
+
+std::string CheckArray(std::string& array) { return std::string(ArrayOverrides({array}).status().message()); }
+
+std::string CheckProject(std::string& name) { return std::string(CheckProjectName(name).message()); }
+
+void AddSpecFlags(CLI::App* command, CommandLine* line) {
+  command->add_option("-f,--file", line->file, "Read the spec (YAML or JSON) from FILE; - reads stdin")
+      ->required()
+      ->check(NotEmpty())
+      ->type_name("FILE");
+  command
+      ->add_option("--set", line->sets,
+                   "Override a field of the spec, for example train.steps=20; repeatable")
+      ->type_name("PATH=VALUE")
+      ->allow_extra_args(false);
+}
+
+CLI::Option* AddSearchFlags(CLI::App* plan, CommandLine* line) {
+  CLI::Option* search = plan->add_flag(
+      "--search", line->search, "Search meshes, strategies, micro-batches and recompute; show the 5 fastest");
+  plan->add_option("--hold", line->hold,
+                   "With --search: keep a field unchanged, for example parallel.tensor; repeatable")
+      ->needs(search)
+      ->type_name("PATH")
+      ->allow_extra_args(false);
+  plan->add_option("--write", line->write, "With --search: write the fastest spec to FILE, for submit -f")
+      ->needs(search)
+      ->check(NotEmpty())
+      ->type_name("FILE");
+  return search;
+}
+
+void AddArrayFlag(CLI::App* submit, CLI::Option* follow, CommandLine* line) {
+  submit
+      ->add_option("--array", line->arrays,
+                   "Submit a job per value, or per combination if repeated; names are numbered")
+      ->check(CLI::Validator(CheckArray, ""))
+      ->type_name("PATH=VALUE,VALUE")
+      ->allow_extra_args(false)
+      ->excludes(follow);
+}
+
+void AddSubmitCommand(CLI::App* app, CommandLine* line) {
+  CLI::App* submit =
+      AddCommand(app, "submit",
+                 "Submit a job. When the command returns, the job is stored and does not depend on fsdpctl.",
+                 "  fsdpctl submit -f job.yaml\n"
+                 "  fsdpctl submit -f job.yaml --follow --set train.steps=20\n"
+                 "  fsdpctl submit -f job.yaml --from tiny-llama-k3x9q2@200\n"
+                 "  fsdpctl submit -f job.yaml --after tiny-llama-k3x9q2\n"
+                 "  fsdpctl submit -f job.yaml --array optimizer.adamw.lr=1e-4,3e-4\n"
+                 "  cat job.yaml | fsdpctl submit -f - -o json");
+  AddSpecFlags(submit, line);
+  CLI::Option* follow =
+      submit->add_flag("--follow", line->follow, "Watch the job until it ends, and exit with its result");
+  submit
+      ->add_option("--request-id", line->request_id,
+                   "Make submit idempotent: the same id returns the same job")
+      ->check(NotEmpty());
+  submit
+      ->add_option("--from", line->from,
+                   "Start from a job's newest or given checkpoint (sets checkpoint.load)")
+      ->check(CLI::Validator(CheckFrom, ""))
+      ->type_name("JOB[@STEP]");
+  submit->add_option("--record", line->record, "With --follow: append step reports to FILE as JSON lines")
+      ->needs(follow)
+      ->check(NotEmpty())
+      ->type_name("FILE");
+  submit->add_option("--after", line->after, "Queue the job until these jobs (at most 64) have succeeded")
+      ->delimiter(',')
+      ->check(NotEmpty())
+      ->type_name("JOB[,JOB]")
+      ->allow_extra_args(false);
+  submit->add_flag("--preemptible", line->preemptible,
+                   "Allow jobs of higher priority to preempt the job; needs checkpoint.dir");
+  AddArrayFlag(submit, follow, line);
+  submit->add_option("--project", line->project, "Charge the quota of PROJECT; default: that of your token")
+      ->check(CLI::Validator(CheckProject, ""))
+      ->type_name("PROJECT");
+}
+
+void AddSpecCommands(CLI::App* app, CommandLine* line) {
+  AddSubmitCommand(app, line);
+  CLI::App* validate =
+      AddCommand(app, "validate", "Validate a spec and report all its errors, without submitting it.",
+                 "  fsdpctl validate -f job.yaml\n"
+                 "  fsdpctl validate -f job.yaml --offline");
+  AddSpecFlags(validate, line);
+  validate->add_flag("--offline", line->offline, "Validate without a coordinator");
+  CLI::App* plan = AddCommand(app, "plan",
+                              "Show the plan of a spec: memory, step program and predicted step time. Values "
+                              "chosen for `auto` are shown with their reasons.",
+                              "  fsdpctl plan -f job.yaml\n"
+                              "  fsdpctl plan -f job.yaml --offline --program\n"
+                              "  fsdpctl plan -f job.yaml --offline --profile h100 --picture step.svg\n"
+                              "  fsdpctl plan -f job.yaml --search --write fastest.yaml");
+  AddSpecFlags(plan, line);
+  plan->add_flag("--offline", line->offline,
+                 "Plan without a coordinator; only --profile sets a memory budget");
+  CLI::Option* program = plan->add_flag("--program", line->program, "List every instruction of the step");
+  plan->add_option("--profile", line->profile,
+                   "Predict for a device: cpu, h100, h200 or a file; sets the memory budget")
+      ->check(NotEmpty())
+      ->type_name("NAME|FILE");
+  CLI::Option* trace =
+      plan->add_option("--trace", line->trace, "Write a trace of the predicted step, for Perfetto")
+          ->check(NotEmpty())
+          ->type_name("FILE");
+  CLI::Option* picture = plan->add_option("--picture", line->picture,
+                                          "Write an SVG of the predicted step: lanes and memory over time")
+                             ->check(NotEmpty())
+                             ->type_name("FILE");
+  AddSearchFlags(plan, line)->excludes(program)->excludes(trace)->excludes(picture);
+}
+
+void AddMigrateCommand(CLI::App* app, CommandLine* line) {
+  CLI::App* migrate = AddCommand(
+      app, "migrate",
+      "Convert a Megatron run to a spec. Reads run_config.yaml of Megatron Bridge or the arguments of a "
+      "Megatron-LM script. Unsupported, changed and ignored settings are reported on stderr.",
+      "  fsdpctl migrate -f run_config.yaml > job.yaml\n"
+      "  fsdpctl migrate -f pretrain.args --nodes 8 --name llama3-70b > job.yaml");
+  migrate->add_option("-f,--file", line->file, "Read run_config.yaml or arguments from FILE; - reads stdin")
+      ->required()
+      ->check(NotEmpty())
+      ->type_name("FILE");
+  migrate->add_option("--nodes", line->nodes, "Set the number of nodes; default: torchrun's --nnodes, or 1")
+      ->check(WholeNumber(1))
+      ->type_name("N");
+  migrate
+      ->add_option("--ranks-per-node", line->ranks_per_node,
+                   "Set the GPUs per node; default: torchrun's --nproc-per-node, or 8")
+      ->check(WholeNumber(1))
+      ->type_name("N");
+  migrate->add_option("--name", line->name, "Set the name of the job")->type_name("NAME");
+}
+
+void AddProfileCommand(CLI::App* app, CommandLine* line) {
+  CLI::App* profile = AddCommand(
+      app, "profile-device",
+      "Measure the devices and links of this node, and print a profile. `plan --profile FILE` reads it "
+      "(JSON, or YAML with -o yaml). Takes a few seconds; stop other workloads on the node first.",
+      "  fsdpctl profile-device > my.json\n"
+      "  fsdpctl profile-device --device cuda --ranks 8 > my.json\n"
+      "  fsdpctl plan -f job.yaml --offline --profile my.json");
+  profile->add_option("--device", line->device, "Measure devices of this kind: cpu or cuda")
+      ->check(OneOf({"cpu", "cuda"}))
+      ->capture_default_str()
+      ->type_name("KIND");
+  profile
+      ->add_option("--ranks", line->ranks, "Run N ranks in parallel; default: 2 on CPU, all devices on CUDA")
+      ->check(WholeNumber(1, kMaxProfiledRanks))
+      ->type_name("N");
+  profile->add_option("--rank-binary", line->rank_binary, "Use this fsdpd-rank; default: next to fsdpctl")
+      ->check(NotEmpty())
+      ->type_name("PATH");
+}
+
+void AddCkptConvert(CLI::App* ckpt, CommandLine* line) {
+  CLI::App* convert = AddCommand(
+      ckpt, "convert",
+      "Convert the parameters of a checkpoint to another format. Between native checkpoints and torch_dist "
+      "the optimizer state is converted too. SOURCE is a native checkpoint, a Hugging Face directory, "
+      "torch_dist of Megatron-Core, or a checkpoint of FSDP2 or torchtitan. TARGET appears when it is "
+      "complete. To resume an interrupted conversion, run the same command again.",
+      "  fsdpctl ckpt convert Llama-3.1-8B start --to fsdp_dtensor\n"
+      "  fsdpctl ckpt convert runs/7/iter_0001000 out --to hf --spec job.yaml\n"
+      "  fsdpctl ckpt convert runs/7/iter_0001000 out --to hf --config Llama-3.1-8B/config.json --dtype "
+      "float32");
+  convert->add_option("SOURCE", line->file, "Directory to read")
+      ->required()
+      ->check(NotEmpty())
+      ->type_name("");
+  convert->add_option("TARGET", line->target, "Directory to create; must not exist, or be empty")
+      ->required()
+      ->check(NotEmpty())
+      ->type_name("");
+  convert
+      ->add_option("--to", line->to,
+                   "Write fsdp_dtensor (native), hf (safetensors) or torch_dist (Megatron-Core)")
+      ->required()
+      ->check(OneOf({"fsdp_dtensor", "hf", "torch_dist"}))
+      ->type_name("FORMAT");
+  convert
+      ->add_option("--config", line->config, "Read the model from a config.json; default: the one in SOURCE")
+      ->check(NotEmpty())
+      ->type_name("FILE");
+  convert->add_option("--spec", line->spec, "Read the model and optimizer settings from the spec of a job")
+      ->check(NotEmpty())
+      ->type_name("FILE");
+  convert
+      ->add_option("--dtype", line->dtype,
+                   "Write bfloat16 (default of hf), float16 or float32 (default of torch_dist)")
+      ->check(OneOf({"bfloat16", "float16", "float32"}))
+      ->type_name("TYPE");
+  convert
+      ->add_option("--shard-bytes", line->shard_bytes,
+                   "Limit the size of each file; a larger tensor gets its own")
+      ->type_name("SIZE")
+      ->capture_default_str();
+  convert->add_flag("--no-optimizer", line->no_optimizer, "Convert only the parameters");
+  convert->add_flag("--overwrite", line->overwrite,
+                    "Discard TARGET.part of an interrupted conversion; does not replace TARGET");
+}
+
+void AddCkptCommand(CLI::App* app, CommandLine* line) {
+  CLI::App* ckpt = AddCommand(
+      app, "ckpt",
+      "Inspect, verify, compare and convert checkpoints. Pickled data is decoded without executing it.",
+      "  fsdpctl ckpt inspect runs/7/iter_0001000\n"
+      "  fsdpctl ckpt verify runs/7/iter_0001000\n"
+      "  fsdpctl ckpt diff runs/7/iter_0001000 runs/8/iter_0001000\n"
+      "  fsdpctl ckpt convert Llama-3.1-8B start --to fsdp_dtensor");
+  ckpt->require_subcommand(1);
+  const auto add = [&](const char* name, const char* about) {
+    CLI::App* command = AddCommand(ckpt, name, about, absl::StrCat("  fsdpctl ckpt ", name, " DIR\n"));
+    command
+        ->add_option("DIR", line->file, "Checkpoint (.metadata or safetensors), or directory of checkpoints")
+        ->required()
+        ->check(NotEmpty())
+        ->type_name("");
+  };
+  add("inspect",
+      "List tensors, values and files, and defects that metadata shows. In a directory of checkpoints, "
+      "inspect "
+      "the newest.");
+  add("verify",
+      "Read all data, compare it with its checksums, and report all defects. In a directory of checkpoints, "
+      "verify all, newest first.");
+  AddCkptConvert(ckpt, line);
+  CLI::App* diff = AddCommand(
+      ckpt, "diff",
+      "Compare two checkpoints: names, shapes, types and values. If the formats differ, compare the "
+      "parameters "
+      "of the model that a checkpoint or a flag describes. Exit code 0 if they are equal, 10 if not.",
+      "  fsdpctl ckpt diff runs/7/iter_0001000 runs/8/iter_0001000\n"
+      "  fsdpctl ckpt diff fsdp2/step-1000 megatron/iter_0001000 --config Llama-3.1-8B/config.json");
+  diff->add_option("FIRST", line->file, "First directory")->required()->check(NotEmpty())->type_name("");
+  diff->add_option("SECOND", line->target, "Second directory")->required()->check(NotEmpty())->type_name("");
+  diff->add_option("--config", line->config, "Read the model from a config.json, if no checkpoint has it")
+      ->check(NotEmpty())
+      ->type_name("FILE");
+  diff->add_option("--spec", line->spec, "Read the model from the spec of a job")
+      ->check(NotEmpty())
+      ->type_name("FILE");
+}
+
+void AddJobArgument(CLI::App* command, CommandLine* line) {
+  command->add_option("JOB", line->job, "Id of the job, or a unique prefix")
+      ->required()
+      ->check(NotEmpty())
+      ->type_name("");
+}
+
+void AddWatchCommands(CLI::App* app, CommandLine* line) {
+  CLI::App* get = AddCommand(app, "get", "List jobs, newest first, or show the named ones.",
+                             "  fsdpctl get\n"
+                             "  fsdpctl get --state running,queued\n"
+                             "  fsdpctl get tiny-llama-k3x9q2 -o yaml");
+  get->add_option("JOB", line->jobs, "Ids of jobs; default: all")->check(NotEmpty())->type_name("");
+  get->add_option("--state", line->states, "List only jobs in these states")
+      ->delimiter(',')
+      ->type_name("STATE")
+      ->allow_extra_args(false)
+      ->check(CLI::IsMember(StateNames(), CLI::ignore_case));
+  CLI::Option* project = get->add_option("--project", line->project, "List only jobs of this project")
+                             ->check(CLI::Validator(CheckProject, ""))
+                             ->type_name("PROJECT");
+  get->add_option("--array", line->array, "List only jobs of this array")
+      ->check(NotEmpty())
+      ->type_name("ARRAY");
+  get->add_flag("--all-projects", line->all_projects,
+                "List jobs of all projects; default: those of your token's project")
+      ->excludes(project);
+  AddGetFlags(get, line);
+  CLI::App* describe = AddCommand(app, "describe",
+                                  "Show a job: state, reason, placement, memory, events and failures. "
+                                  "`describe node NODE` shows a node and its preflight result.",
+                                  "  fsdpctl describe tiny-llama-k3x9q2\n"
+                                  "  fsdpctl describe node node-7");
+  AddJobArgument(describe, line);
+  describe->add_option("NODE", line->node, "After `node`: name of the node")
+      ->check(NotEmpty())
+      ->type_name("");
+  CLI::App* watch = AddCommand(app, "watch", "Watch a job until it ends, and exit with its result.",
+                               "  fsdpctl watch tiny-llama-k3x9q2\n"
+                               "  fsdpctl watch tiny-llama-k3x9q2 --record steps.jsonl");
+  AddJobArgument(watch, line);
+  watch->add_option("--record", line->record, "Append step reports to FILE as JSON lines")
+      ->check(NotEmpty())
+      ->type_name("FILE");
+}
+
+std::string CheckPrincipal(std::string& name) { return std::string(CheckPrincipalName(name).message()); }
+
+void AddTokenCommand(CLI::App* app, CommandLine* line) {
+  CLI::App* token =
+      AddCommand(app, "token", "Create tokens that authenticate users to a coordinator.",
+                 "  fsdpctl token new alice --role submitter --out alice.token >> /etc/fsdpd/tokens");
+  token->require_subcommand(1);
+  CLI::App* make =
+      AddCommand(token, "new",
+                 "Create a token in a file for its user. Prints the line for the coordinator's --tokens "
+                 "file, which has only the hash.",
+                 "  fsdpctl token new alice --role submitter --out alice.token >> /etc/fsdpd/tokens");
+  make->add_option("NAME", line->principal, "Name of the user; may be in use twice during rotation")
+      ->required()
+      ->check(CLI::Validator(CheckPrincipal, ""))
+      ->type_name("");
+  std::vector<std::string> roles;
+  for (const PrincipalRole role : kPrincipalRoles) roles.push_back(NameOf(role));
+  make->add_option("--role", line->role,
+                   "Grant viewer (read), submitter (own jobs), operator (all jobs, nodes) or admin")
+      ->required()
+      ->check(OneOf(roles))
+      ->type_name("ROLE");
+  make->add_option("--project", line->project, "Charge jobs of the user to this project; default: none")
+      ->check(CLI::Validator(CheckProject, ""))
+      ->type_name("PROJECT");
+  make->add_option("--out", line->out, "Write the token to FILE (mode 0600), which must not exist")
+      ->required()
+      ->check(NotEmpty())
+      ->type_name("FILE");
+}
+
+void AddOtherCommands(CLI::App* app, CommandLine* line) {
+  CLI::App* logs = AddCommand(app, "logs", "Print the stdout and stderr of a job's ranks.",
+                              "  fsdpctl logs tiny-llama-k3x9q2 --tail 20\n"
+                              "  fsdpctl logs -f tiny-llama-k3x9q2 --rank 0");
+  AddJobArgument(logs, line);
+  logs->add_flag("-f,--follow", line->follow, "Follow the log until the job ends");
+  logs->add_option("--rank", line->rank, "Print only this rank")->check(WholeNumber(0))->type_name("N");
+  CLI::Option* attempt =
+      logs->add_option("--attempt", line->attempt, "Print this attempt; default: the newest")
+          ->check(WholeNumber(1))
+          ->type_name("N");
+  logs->add_option("--tail", line->tail, "Print only the last N lines of each rank, at most 100,000")
+      ->check(WholeNumber(1, kMaxTailLines))
+      ->type_name("N");
+  AddLogFlags(logs, line);
+  logs->get_option("--previous")->excludes(attempt);
+  CLI::App* trace = AddCommand(
+      app, "trace",
+      "Trace the next steps of a running job on all ranks. A trace shows instructions by lane and unit, "
+      "their dependencies, and memory. The job continues. Writes one file for https://ui.perfetto.dev.",
+      "  fsdpctl trace tiny-llama-k3x9q2\n"
+      "  fsdpctl trace tiny-llama-k3x9q2 --steps 3 --out step.json\n"
+      "  fsdpctl trace tiny-llama-k3x9q2 --memory\n"
+      "  fsdpctl trace tiny-llama-k3x9q2 --written");
+  AddJobArgument(trace, line);
+  CLI::Option* steps = trace->add_option("--steps", line->steps, "Trace N steps")
+                           ->check(WholeNumber(1, kMaxTracedSteps))
+                           ->type_name("N")
+                           ->capture_default_str();
+  CLI::Option* written =
+      trace->add_flag("--written", line->written, "Fetch existing traces instead of tracing new steps")
+          ->excludes(steps);
+  trace
+      ->add_flag("--memory", line->memory,
+                 "Write a memory snapshot per rank and step, for https://pytorch.org/memory_viz")
+      ->excludes(written);
+  trace->add_option("--attempt", line->attempt, "With --written: fetch this attempt; default: the newest")
+      ->needs(written)
+      ->check(WholeNumber(1))
+      ->type_name("N");
+  trace->add_option("--rank", line->rank, "Fetch only traces of this rank")
+      ->check(WholeNumber(0))
+      ->type_name("N");
+  trace->add_option("--out", line->out, "Write the trace to FILE; default: JOB.trace.json")
+      ->check(NotEmpty())
+      ->type_name("FILE");
+  AddTokenCommand(app, line);
+  AddCommand(app, "version", "Print the versions of fsdpctl and the coordinator.", "  fsdpctl version");
+}
+
+void AddReason(CLI::App* command, CommandLine* line) {
+  command->add_option("--reason", line->reason, "Store a reason in the events of the job")->type_name("TEXT");
+}
+
+CLI::Option* AddJobsArgument(CLI::App* command, CommandLine* line) {
+  return command->add_option("JOB", line->jobs, "Ids of jobs")->check(NotEmpty())->type_name("");
+}
+
+void AddLifeCommands(CLI::App* app, CommandLine* line) {
+  CLI::App* cancel = AddCommand(
+      app, "cancel", "Cancel jobs. Ranks save a checkpoint, if configured, within the grace period and exit.",
+      "  fsdpctl cancel tiny-llama-k3x9q2 --reason \"wrong data\"\n"
+      "  fsdpctl cancel --array sweep-4dfz2k\n"
+      "  fsdpctl cancel tiny-llama-k3x9q2 --grace 60 --wait");
+  CLI::Option* job = AddJobsArgument(cancel, line);
+  cancel->add_option("--array", line->array, "Cancel all jobs of an array that have not ended")
+      ->check(NotEmpty())
+      ->type_name("ARRAY")
+      ->excludes(job);
+  AddReason(cancel, line);
+  cancel
+      ->add_option("--grace", line->grace_seconds,
+                   "Send SIGKILL after this time; default 10, at most 3600; 0: do not save")
+      ->check(WholeNumber(0, kMaxGraceSeconds))
+      ->type_name("SECONDS");
+  cancel->add_flag("--wait", line->wait, "Block until the jobs have ended");
+  CLI::App* pause =
+      AddCommand(app, "pause",
+                 "Checkpoint jobs, release their slots, and hold them until `resume`. Queued jobs are held.",
+                 "  fsdpctl pause tiny-llama-k3x9q2 --wait\n"
+                 "  fsdpctl pause tiny-llama-k3x9q2 --reason \"node-3 gets a new disk\"");
+  AddJobsArgument(pause, line)->required();
+  AddReason(pause, line);
+  pause
+      ->add_option("--grace", line->grace_seconds,
+                   "Send SIGKILL after this time; default 600, at most 3600; 0: do not save")
+      ->check(WholeNumber(0, kMaxGraceSeconds))
+      ->type_name("SECONDS");
+  pause->add_flag("--wait", line->wait,
+                  "Block until jobs are paused; exit code 7 if steps are lost or memory stays used");
+  CLI::App* resume = AddCommand(app, "resume", "Resume paused jobs from their checkpoints.",
+                                "  fsdpctl resume tiny-llama-k3x9q2");
+  AddJobsArgument(resume, line);
+  AddReason(resume, line);
+  CLI::App* retry = AddCommand(app, "retry",
+                               "Retry failed or cancelled jobs under the same ids. They resume from their "
+                               "newest checkpoints, with the full number of attempts.",
+                               "  fsdpctl retry tiny-llama-k3x9q2");
+  AddJobsArgument(retry, line);
+  AddReason(retry, line);
+  CLI::App* remove = AddCommand(app, "delete", "Delete ended jobs and their logs. Checkpoints stay on disk.",
+                                "  fsdpctl delete tiny-llama-k3x9q2 tiny-llama-x1y2z3");
+  AddJobsArgument(remove, line)->required();
+}
+
+void AddGlobalFlags(CLI::App* app, CommandLine* line) {
+  app->add_option("--server", line->server, "Use the coordinator at this address")
+      ->envname("FSDPD_SERVER")
+      ->type_name("HOST:PORT")
+      ->default_str(kDefaultServer)
+      ->check(CLI::Validator(CheckServer, ""));
+  app->add_option("--context", line->context, "Use a coordinator of the contexts file")
+      ->envname("FSDPD_CONTEXT")
+      ->check(NotEmpty())
+      ->type_name("NAME");
+  app->add_option("--coordinator-ca", line->coordinator_ca,
+                  "Use TLS and trust the CA certificates (PEM) in FILE; default: plaintext")
+      ->envname("FSDPD_COORDINATOR_CA")
+      ->check(NotEmpty())
+      ->type_name("FILE");
+  app->add_option("--token-file", line->token_file, "Authenticate with the token in FILE")
+      ->envname("FSDPD_TOKEN_FILE")
+      ->check(NotEmpty())
+      ->type_name("FILE");
+  AddOutputFlag(app, line);
+  app->add_option("--timeout", line->timeout_seconds,
+                  "Limit each call and, if set, cancel/pause --wait; plan --search: 40 s")
+      ->check(CLI::Validator(CheckSeconds, ""))
+      ->type_name("SECONDS")
+      ->capture_default_str();
+}
+
+const char* PathVariable() {
+  const char* path = std::getenv("PATH");
+  return path == nullptr ? "" : path;
+}
+
+// "; did you mean X?" with the most likely command or flag for an unknown word; "" if none is similar.
+std::string Suggestion(const CLI::App& app, const std::string& word) {
+  const bool has_command = !app.get_subcommands().empty();
+  std::vector<std::string> candidates = {"--help"};
+  if (absl::string_view(word).substr(0, 1) == "-") {
+    const auto collect = [&](const CLI::App& of) {
+      for (const CLI::Option* option : of.get_options()) {
+        for (const std::string& name : option->get_lnames()) candidates.push_back("--" + name);
+      }
+    };
+    collect(app);
+    for (const CLI::App* command : app.get_subcommands()) collect(*command);
+  }
+  if (!has_command) {
+    for (const CLI::App* command : app.get_subcommands(nullptr)) candidates.push_back(command->get_name());
+    // Suggests `version` for `--version`, and `--help` for `help`.
+    const std::string bare(absl::StripPrefix(word, "--"));
+    for (const std::string& each : candidates) {
+      if (bare == absl::StripPrefix(each, "--")) return absl::StrCat("; did you mean ", each, "?");
+    }
+  } else if (word[0] != '-') {
+    // A positional file name, for a command that takes it with -f.
+    const CLI::App* command = app.get_subcommands().front();
+    const CLI::Option* file = command->get_option_no_throw("--file");
+    return file == nullptr ? "" : absl::StrCat("; did you mean -f ", word, "?");
+  }
+  if (!has_command && !PluginProgram(word, PathVariable()).empty())
+    return absl::StrCat("; it is a plugin: write `fsdpctl ", word, " ...`, with flags after it");
+  if (const std::string hint = InstallHint(word); !has_command && !hint.empty())
+    return absl::StrCat("; it is a plugin that is not installed (", hint, ")");
+  const std::string nearest = SuggestCommand(word.substr(0, word.find('=')), candidates);
+  return nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?");
+}
+
+int ExplainUsage(const CLI::App& app, const CLI::ParseError& error, Console* console) {
+  std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
+  unknown.erase(std::remove(unknown.begin(), unknown.end(), "--"), unknown.end());
+  const std::vector<const CLI::App*> chosen = app.get_subcommands([](const CLI::App*) { return true; });
+  const bool has_command = !app.get_subcommands().empty();
+  console->err << "fsdpctl: ";
+  if (!unknown.empty()) {
+    const char* kind = unknown.front()[0] == '-' ? "flag" : has_command ? "argument" : "command";
+    console->err << "unknown " << kind << " '" << Escaped(unknown.front()) << "'"
+                 << Escaped(Suggestion(app, unknown.front()));
+  } else if (!has_command) {
+    console->err << "missing command; use one of";
+    for (const CLI::App* command : chosen) console->err << " " << command->get_name();
+  } else {
+    console->err << Escaped(error.what())  // "--filter excludes JOB", for one.
+                 << (error.get_name() == "ExcludesError" ? "; remove one of them" : "");
+  }
+  std::string path;
+  for (const CLI::App* at = &app; !at->get_subcommands().empty(); path += at->get_name() + " ")
+    at = at->get_subcommands().front();
+  console->err << " [INVALID_FLAG]\nrun `fsdpctl " << path << "--help` for usage\n";
+  return kExitUsage;
+}
+
+}  // namespace
+
+std::vector<std::string> CommandNames() {
+  CommandLine unused;
+  const auto app = MakeApp("", "");
+  BuildApp(app.get(), &unused);
+  std::vector<std::string> names;
+  for (const CLI::App* command : app->get_subcommands(nullptr)) names.push_back(command->get_name());
+  return names;
+}
+
+void BuildApp(CLI::App* app, CommandLine* line) {
+  app->footer(kFooter);
+  app->require_subcommand(1);
+  app->get_formatter()->column_width(34);
+  AddGlobalFlags(app, line);
+  AddSpecCommands(app, line);
+  AddMigrateCommand(app, line);
+  AddProfileCommand(app, line);
+  AddCkptCommand(app, line);
+  AddWatchCommands(app, line);
+  AddVerbs(app, line);
+  AddOtherCommands(app, line);
+  AddNodeCommands(app, line);
+  AddEventCommands(app, line);
+  AddLifeCommands(app, line);
+  AddLabelFlags(app, line);
+  AddListFlags(app, line);
+}
+
+std::optional<int> ParseCommandLine(const std::vector<std::string>& arguments, CommandLine* line,
+                                    Console* console) {
+  const auto app = MakeApp(kAbout, "fsdpctl");
+  BuildApp(app.get(), line);
+  try {
+    ParseWords(app.get(), arguments);
+  } catch (const CLI::CallForHelp&) {
+    if (app->get_subcommands().empty())
+      app->footer(PluginHelp(PluginVerbs(CommandNames(), PathVariable())) + kFooter);
+    console->out << app->help();
+    return kExitOk;
+  } catch (const CLI::ParseError& error) {
+    return ExplainUsage(*app, error, console);
+  }
+  line->flags = AccessFlags(arguments);
+  const CLI::App* command = app->get_subcommands().front();
+  line->command = command->get_name();
+  const std::string missing = MissingJobError(*line);
+  if (const std::string fault = missing.empty() ? OutputFlagError(*line) : missing; !fault.empty()) {
+    console->err << "fsdpctl: " << fault << " [INVALID_FLAG]\n";
+    return kExitUsage;
+  }
+  if (!command->get_subcommands().empty()) line->action = command->get_subcommands().front()->get_name();
+  return std::nullopt;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,17 @@
+#include "client/text/message_output.h"
+
+#include "client/spec/spec_print.h"
+
+namespace fsdpd {
+
+bool IsData(const std::string& output) { return output == "json" || output == "yaml"; }
+
+std::string Rendered(const google::protobuf::Message& message, const std::string& output) {
+  return output == "json" ? ToJsonData(message) : ToYamlData(message);
+}
+
+std::string RenderedLists(const google::protobuf::Message& message, const std::string& output) {
+  return output == "json" ? ToJsonLists(message) : ToYamlLists(message);
+}
+
+}  // namespace fsdpd

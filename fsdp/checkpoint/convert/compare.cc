@@ -1,0 +1,216 @@
+#include "fsdp/checkpoint/convert/compare.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "base/check.h"
+#include "base/parallel_for.h"
+#include "fsdp/checkpoint/convert/open_store.h"
+#include "fsdp/checkpoint/convert/param_source.h"
+#include "fsdp/checkpoint/dcp/dcp_index.h"
+#include "fsdp/checkpoint/dcp/dcp_store.h"
+#include "fsdp/checkpoint/format/number_cast.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr int64_t kChunkElements = 1 << 20;
+
+std::string TextOf(const StoredTensor& tensor) {
+  return absl::StrCat(tensor.type->name, " ", ShapeText(tensor.shape));
+}
+
+// Index of a name on each side; -1: not a tensor there.
+struct Pair {
+  int64_t first = -1, second = -1;
+  std::string first_value, second_value;
+};
+
+using Pairs = std::map<std::string, Pair>;
+
+absl::Status AddSide(const TensorReader& reader, bool is_first, Pairs* pairs) {
+  for (size_t i = 0; i < reader.tensors().size(); ++i) {
+    Pair& pair = (*pairs)[reader.tensors()[i].name];
+    (is_first ? pair.first : pair.second) = static_cast<int64_t>(i);
+  }
+  const auto* dcp = dynamic_cast<const DcpTensorReader*>(&reader);
+  if (dcp == nullptr) return absl::OkStatus();
+  for (const DcpValue& value : dcp->dcp().index().values) {
+    const absl::StatusOr<Pickle> pickle = dcp->dcp().ReadValue(value);
+    if (!pickle.ok() && !absl::IsUnimplemented(pickle.status())) return pickle.status();
+    Pair& pair = (*pairs)[value.name];
+    (is_first ? pair.first_value : pair.second_value) =
+        pickle.ok() ? DescribePickled(pickle->root()) : "not read";
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<char[]>> Numbers(const TensorReader& reader, int64_t tensor) {
+  std::unique_ptr<char[]> numbers(new char[reader.tensors()[tensor].bytes]);
+  FSDPD_RETURN_IF_ERROR(reader.Read(tensor, numbers.get()));
+  return numbers;
+}
+
+// Accounts for one pair of elements.
+void CountPair(double x, double y, double* largest, int64_t* numbers) {
+  if (x == y || (std::isnan(x) && std::isnan(y))) return;
+  const double apart = std::abs(x - y);
+  *largest = std::isnan(apart) ? std::numeric_limits<double>::infinity() : std::max(*largest, apart);
+  ++*numbers;
+}
+
+void CompareNumbers(const StoredTensor& a, const char* first, const StoredTensor& b, const char* second,
+                    TensorDifference* difference) {
+  double largest = 0;
+  for (int64_t i = 0; i < a.numbers(); ++i) {
+    CountPair(NumberAt(*a.type, first, i), NumberAt(*b.type, second, i), &largest, &difference->numbers);
+  }
+  difference->largest = largest;
+}
+
+absl::Status Compare(const TensorReader& first, const TensorReader& second, const Pair& pair,
+                     TensorDifference* difference) {
+  const StoredTensor* a = pair.first < 0 ? nullptr : &first.tensors()[pair.first];
+  const StoredTensor* b = pair.second < 0 ? nullptr : &second.tensors()[pair.second];
+  difference->first = a == nullptr ? pair.first_value : TextOf(*a);
+  difference->second = b == nullptr ? pair.second_value : TextOf(*b);
+  if (a == nullptr || b == nullptr || a->shape != b->shape) return absl::OkStatus();
+  const bool same_type = a->type == b->type;
+  if (!same_type && (!CanCompare(*a->type) || !CanCompare(*b->type))) return absl::OkStatus();
+  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<char[]> x, Numbers(first, pair.first));
+  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<char[]> y, Numbers(second, pair.second));
+  if (same_type && std::memcmp(x.get(), y.get(), a->bytes) == 0) return absl::OkStatus();
+  if (CanCompare(*a->type)) {
+    CompareNumbers(*a, x.get(), *b, y.get(), difference);
+  } else {
+    difference->numbers = -1;
+  }
+  return absl::OkStatus();
+}
+
+// ---- Comparison by parameter, for different formats.
+
+struct Sources {
+  std::unique_ptr<ParamSource> first, second;
+};
+
+// Null if the names are not those of the model, or equal on both sides; `why` receives what is missing.
+absl::StatusOr<Sources> SourcesOf(const StoreToCompare& a, const StoreToCompare& b, const ModelConfig& model,
+                                  std::string* why) {
+  const std::optional<Naming> naming_a = NamingOf(*a.reader, model), naming_b = NamingOf(*b.reader, model);
+  Sources sources;
+  if (!naming_a.has_value() || !naming_b.has_value() || naming_a == naming_b) return sources;
+  FSDPD_ASSIGN_OR_RETURN(sources.first, ParamSource::Of(a.reader, model));
+  FSDPD_ASSIGN_OR_RETURN(sources.second, ParamSource::Of(b.reader, model));
+  for (const auto& [path, source] : {std::make_pair(&a.directory, sources.first.get()),
+                                     std::make_pair(&b.directory, sources.second.get())}) {
+    if (source->violations().empty()) continue;
+    const DcpViolation& violation = source->violations()[0];
+    *why = absl::StrCat(*path, ": ", violation.where, ": ", violation.what);
+    return Sources();
+  }
+  return sources;
+}
+
+absl::Status CompareParam(const Sources& sources, const NamedParam& param, TensorDifference* difference) {
+  const std::vector<int64_t> shape = param.TheirShape();  // For experts, of all of them.
+  int64_t elements = 1;
+  for (const int64_t size : shape) elements *= size;
+  std::vector<float> x(std::min(elements, kChunkElements)), y(x.size());
+  double largest = 0;
+  for (int64_t begin = 0; begin < elements; begin += kChunkElements) {
+    const int64_t count = std::min(kChunkElements, elements - begin);
+    FSDPD_RETURN_IF_ERROR(sources.first->ReadRun(param.ours, begin, count, x.data()));
+    FSDPD_RETURN_IF_ERROR(sources.second->ReadRun(param.ours, begin, count, y.data()));
+    for (int64_t i = 0; i < count; ++i) CountPair(x[i], y[i], &largest, &difference->numbers);
+  }
+  difference->largest = largest;
+  difference->name = param.ours;
+  const auto shown = [&](const ParamSource& source) {
+    return absl::StrCat(source.TypeOf(param.ours).name, " ", ShapeText(shape));
+  };
+  difference->first = shown(*sources.first);
+  difference->second = shown(*sources.second);
+  return absl::OkStatus();
+}
+
+std::vector<std::string> LeftOut(const ParamSource& source, const TensorReader& reader) {
+  std::vector<std::string> names = source.left_out();
+  const auto* dcp = dynamic_cast<const DcpTensorReader*>(&reader);
+  if (dcp == nullptr) return names;
+  for (const DcpValue& value : dcp->dcp().index().values) names.push_back(value.name);
+  return names;
+}
+
+absl::StatusOr<Comparison> CompareParams(const Sources& sources, const TensorReader& a, const TensorReader& b,
+                                         const ModelConfig& model, int threads,
+                                         const std::function<bool()>& stopped) {
+  std::vector<NamedParam> params = ParamsOf(model, Naming::kOurs);
+  params.erase(std::remove_if(params.begin(), params.end(),
+                              [](const NamedParam& param) { return param.ours_begin > 0; }),
+               params.end());
+  std::vector<TensorDifference> found(params.size());
+  FSDPD_RETURN_IF_ERROR(ParallelFor(params.size(), threads, stopped,
+                                    [&](size_t i) { return CompareParam(sources, params[i], &found[i]); }));
+  Comparison comparison;
+  comparison.of_parameters = true;
+  comparison.left_out_first = LeftOut(*sources.first, a);
+  comparison.left_out_second = LeftOut(*sources.second, b);
+  for (TensorDifference& difference : found) {
+    if (difference.numbers == 0) {
+      ++comparison.equal;
+    } else {
+      comparison.differences.push_back(std::move(difference));
+    }
+  }
+  return comparison;
+}
+
+}  // namespace
+
+absl::StatusOr<StoreToCompare> OpenToCompare(const std::string& directory) {
+  FSDPD_ASSIGN_OR_RETURN(std::shared_ptr<const TensorReader> reader, OpenStore(directory));
+  return StoreToCompare{directory, std::move(reader)};
+}
+
+absl::StatusOr<Comparison> CompareStores(const StoreToCompare& first, const StoreToCompare& second,
+                                         const std::optional<ModelConfig>& model, int threads,
+                                         const std::function<bool()>& stopped) {
+  const TensorReader* const a = first.reader.get();
+  const TensorReader* const b = second.reader.get();
+  std::string not_of_model;
+  if (model.has_value()) {
+    FSDPD_ASSIGN_OR_RETURN(const Sources sources, SourcesOf(first, second, *model, &not_of_model));
+    if (sources.first != nullptr) return CompareParams(sources, *a, *b, *model, threads, stopped);
+  }
+  Pairs pairs;
+  FSDPD_RETURN_IF_ERROR(AddSide(*a, true, &pairs));
+  FSDPD_RETURN_IF_ERROR(AddSide(*b, false, &pairs));
+  std::vector<TensorDifference> found;
+  std::vector<const Pair*> of;
+  for (const auto& [name, pair] : pairs) {
+    found.push_back({name, "", "", std::nullopt, 0});
+    of.push_back(&pair);
+  }
+  FSDPD_RETURN_IF_ERROR(ParallelFor(found.size(), threads, stopped,
+                                    [&](size_t i) { return Compare(*a, *b, *of[i], &found[i]); }));
+  Comparison comparison;
+  comparison.not_of_model = std::move(not_of_model);
+  for (TensorDifference& difference : found) {
+    if (difference.first == difference.second && difference.numbers == 0) {
+      ++comparison.equal;
+    } else {
+      comparison.differences.push_back(std::move(difference));
+    }
+  }
+  return comparison;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,35 @@
+#include "fsdp/checkpoint/convert/open_store.h"
+
+#include <absl/strings/str_cat.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "base/check.h"
+#include "fsdp/checkpoint/convert/megatron_files.h"
+#include "fsdp/checkpoint/dcp/dcp_metadata.h"
+#include "fsdp/checkpoint/dcp/dcp_store.h"
+#include "fsdp/checkpoint/hf/hf_store.h"
+
+namespace fsdpd {
+
+StoreFormat FormatOf(const std::string& directory) {
+  const auto has = [&](const char* name) {
+    return access(absl::StrCat(directory, "/", name).c_str(), F_OK) == 0;
+  };
+  if (!has(kDcpMetadataName)) return StoreFormat::kHf;
+  return has(kMegatronMetadataName) ? StoreFormat::kTorchDist : StoreFormat::kDcp;
+}
+
+absl::StatusOr<std::unique_ptr<TensorReader>> OpenStore(const std::string& directory) {
+  if (FormatOf(directory) != StoreFormat::kHf) {
+    FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<DcpTensorReader> reader, DcpTensorReader::Open(directory));
+    return reader;
+  }
+  absl::StatusOr<std::unique_ptr<TensorReader>> reader = OpenHfDirectory(directory);
+  if (!absl::IsNotFound(reader.status()) || HasHfWeights(directory)) return reader;
+  return absl::NotFoundError(
+      absl::StrCat(directory, ": not a checkpoint: it has neither ", kDcpMetadataName, ", nor safetensors"));
+}
+
+}  // namespace fsdpd

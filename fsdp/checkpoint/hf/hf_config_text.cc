@@ -1,0 +1,229 @@
+#include "fsdp/checkpoint/hf/hf_config_text.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+#include <absl/strings/str_join.h>
+
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+#include <regex>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/json_quote.h"
+#include "base/spec_text/yaml_tree.h"
+
+namespace fsdpd {
+namespace {
+
+bool IsJsonLiteral(const std::string& text) {
+  static const std::regex number("-?(0|[1-9][0-9]*)(\\.[0-9]+)?([eE][-+]?[0-9]+)?");
+  return text == "true" || text == "false" || std::regex_match(text, number);
+}
+
+std::string Json(const TextNode& node, int indent) {
+  const std::string pad = absl::StrCat("\n", std::string(indent, ' '));
+  switch (node.kind) {
+    case TextNode::Kind::kNull:
+      return "null";
+    case TextNode::Kind::kScalar:
+      return !node.quoted && IsJsonLiteral(node.text) ? node.text : JsonQuoted(node.text);
+    case TextNode::Kind::kSequence:
+    case TextNode::Kind::kMap:
+      break;
+  }
+  const bool is_map = node.kind == TextNode::Kind::kMap;
+  if (node.children.empty()) return is_map ? "{}" : "[]";
+  std::vector<std::string> parts;
+  for (const TextNode& child : node.children) {
+    parts.push_back(absl::StrCat(pad, "  ", is_map ? absl::StrCat(JsonQuoted(child.key), ": ") : "",
+                                 Json(child, indent + 2)));
+  }
+  return absl::StrCat(is_map ? "{" : "[", absl::StrJoin(parts, ","), pad, is_map ? "}" : "]");
+}
+
+// The lines of a JSON object.
+class Fields {
+ public:
+  void Json(absl::string_view key, absl::string_view json) {
+    lines_.push_back(absl::StrCat("  ", JsonQuoted(key), ": ", json));
+  }
+  void Text(absl::string_view key, absl::string_view text) { Json(key, JsonQuoted(text)); }
+  void Size(absl::string_view key, int64_t size) { Json(key, absl::StrCat(size)); }
+  void Number(absl::string_view key, double number) { Json(key, NumberText(number)); }
+  void Flag(absl::string_view key, bool flag) { Json(key, flag ? "true" : "false"); }
+
+  // Shortest text with up to 15 digits.
+  static std::string NumberText(double number) { return absl::StrFormat("%.15g", number); }
+
+  std::string Object() const { return absl::StrCat("{\n", absl::StrJoin(lines_, ",\n"), "\n}\n"); }
+
+ private:
+  std::vector<std::string> lines_;
+};
+
+void AddRope(const LlamaConfig& model, Fields* fields) {
+  fields->Number("rope_theta", model.rope_theta);
+  const RopeScaling& rope = model.rope_scaling;
+  if (rope.factor == 1) return;
+  if (rope.yarn) {
+    fields->Json("rope_scaling",
+                 absl::StrCat("{\"rope_type\": \"yarn\", \"factor\": ", Fields::NumberText(rope.factor),
+                              ", \"beta_slow\": ", Fields::NumberText(rope.low_freq_factor),
+                              ", \"beta_fast\": ", Fields::NumberText(rope.high_freq_factor),
+                              ", \"mscale\": ", Fields::NumberText(rope.mscale),
+                              ", \"mscale_all_dim\": ", Fields::NumberText(rope.mscale_all_dim),
+                              ", \"original_max_position_embeddings\": ", rope.original_positions, "}"));
+    return;
+  }
+  fields->Json("rope_scaling",
+               absl::StrCat("{\"rope_type\": \"llama3\", \"factor\": ", Fields::NumberText(rope.factor),
+                            ", \"low_freq_factor\": ", Fields::NumberText(rope.low_freq_factor),
+                            ", \"high_freq_factor\": ", Fields::NumberText(rope.high_freq_factor),
+                            ", \"original_max_position_embeddings\": ", rope.original_positions, "}"));
+}
+
+struct Family {
+  const char* type;
+  const char* name;
+};
+constexpr Family kFamilies[] = {{"llama", "Llama"},
+                                {"qwen2", "Qwen2"},
+                                {"qwen3", "Qwen3"},
+                                {"mixtral", "Mixtral"},
+                                {"qwen3_moe", "Qwen3Moe"},
+                                {"dots1", "Dots1"},
+                                {"deepseek_v2", "DeepseekV2"},
+                                {"deepseek_v3", "DeepseekV3"}};
+
+void AddExperts(const ExpertsConfig& experts, absl::string_view type, Fields* fields) {
+  fields->Size("num_experts_per_tok", experts.per_token);
+  if (type == "mixtral") {
+    fields->Size("num_local_experts", experts.count);
+    fields->Json("sliding_window", "null");
+    return;
+  }
+  fields->Size("moe_intermediate_size", experts.intermediate_size);
+  fields->Flag("norm_topk_prob", experts.normalized);
+  if (type == "dots1" || type == "deepseek_v2" || type == "deepseek_v3") {
+    fields->Size("n_routed_experts", experts.count);
+    fields->Size("n_shared_experts", experts.shared_intermediate_size / experts.intermediate_size);
+    fields->Size("n_group", experts.groups);
+    fields->Size("topk_group", experts.groups_per_token);
+    fields->Number("routed_scaling_factor", experts.weight_scale);
+    fields->Size("first_k_dense_replace", experts.dense_layers);
+    if (type == "deepseek_v2") {
+      fields->Text("topk_method", experts.groups > 1 ? "group_limited_greedy" : "greedy");
+      fields->Text("scoring_func", "softmax");
+    }
+    if (type == "dots1") fields->Json("sliding_window", "null");
+    return;
+  }
+  fields->Size("num_experts", experts.count);
+  std::vector<int64_t> dense(experts.dense_layers);
+  std::iota(dense.begin(), dense.end(), 0);
+  fields->Json("mlp_only_layers", absl::StrCat("[", absl::StrJoin(dense, ", "), "]"));
+}
+
+void AddLatent(const LlamaConfig& model, absl::string_view type, Fields* fields) {
+  const LatentConfig& latent = model.latent;
+  fields->Json("q_lora_rank", latent.query_rank > 0 ? absl::StrCat(latent.query_rank) : "null");
+  fields->Size("kv_lora_rank", latent.rank);
+  fields->Size("qk_nope_head_dim", latent.plain_head_size);
+  fields->Size("qk_rope_head_dim", latent.rotary_head_size);
+  fields->Size("v_head_dim", latent.value_head_size);
+  if (type == "deepseek_v3") fields->Flag("rope_interleave", latent.interleaved);
+  if (model.experts.count == 0) fields->Size("first_k_dense_replace", model.layers);
+}
+
+absl::StatusOr<std::string> Make(const LlamaConfig& model, absl::string_view dtype, double deviation) {
+  const std::string type = TransformersType(model);
+  const auto family = std::find_if(std::begin(kFamilies), std::end(kFamilies),
+                                   [&](const Family& each) { return type == each.type; });
+  if (family == std::end(kFamilies)) {
+    return absl::InvalidArgumentError(
+        "no Transformers family has this model's combination of norms, biases and experts");
+  }
+  const bool experts = model.experts.count > 0;
+  Fields fields;
+  fields.Json("architectures", absl::StrCat("[\"", family->name, "ForCausalLM\"]"));
+  fields.Text("model_type", type);
+  fields.Size("vocab_size", model.vocab_size);
+  fields.Size("hidden_size", model.hidden_size);
+  // Mixtral's intermediate_size is that of its experts.
+  fields.Size("intermediate_size",
+              type == "mixtral" ? model.experts.intermediate_size : model.intermediate_size);
+  fields.Size("num_hidden_layers", model.layers);
+  fields.Size("num_attention_heads", model.heads);
+  fields.Size("num_key_value_heads", model.kv_heads);
+  if (model.latent) {
+    AddLatent(model, type, &fields);
+  } else {
+    fields.Size("head_dim", model.head_size);
+  }
+  if (model.positions > 0) fields.Size("max_position_embeddings", model.positions);
+  fields.Number("rms_norm_eps", model.norm_epsilon);
+  AddRope(model, &fields);
+  if (experts) AddExperts(model.experts, type, &fields);
+  fields.Text("hidden_act", "silu");
+  fields.Flag("tie_word_embeddings", model.tied_embeddings);
+  fields.Number("initializer_range", deviation);
+  fields.Text("torch_dtype", dtype);
+  return fields.Object();
+}
+
+absl::StatusOr<std::string> Make(const Gpt2Config& model, absl::string_view dtype, double deviation) {
+  Fields fields;
+  fields.Json("architectures", "[\"GPT2LMHeadModel\"]");
+  fields.Text("model_type", "gpt2");
+  fields.Size("vocab_size", model.vocab_size);
+  fields.Size("n_embd", model.hidden_size);
+  fields.Size("n_inner", model.intermediate_size);
+  fields.Size("n_layer", model.layers);
+  fields.Size("n_head", model.heads);
+  fields.Size("n_positions", model.positions);
+  fields.Number("layer_norm_epsilon", model.norm_epsilon);
+  fields.Text("activation_function", "gelu_new");
+  for (const char* rate : {"attn_pdrop", "embd_pdrop", "resid_pdrop"}) fields.Json(rate, "0.0");
+  fields.Flag("tie_word_embeddings", model.tied_embeddings);
+  fields.Number("initializer_range", deviation);
+  fields.Text("torch_dtype", dtype);
+  return fields.Object();
+}
+
+absl::StatusOr<std::string> Make(const PluginConfig& /*model*/, absl::string_view /*dtype*/,
+                                 double /*deviation*/) {
+  return absl::InvalidArgumentError("a plug-in model has no Transformers family");
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> RewriteHfConfig(absl::string_view text, absl::string_view dtype) {
+  TextNode root;
+  if (!ParseYaml(text, "", &root).empty() || root.kind != TextNode::Kind::kMap) {
+    return absl::InvalidArgumentError("is not a config.json");
+  }
+  TextNode type;
+  type.kind = TextNode::Kind::kScalar;
+  type.quoted = true;
+  type.text = std::string(dtype);
+  type.key = "torch_dtype";
+  bool written = false;
+  for (TextNode& field : root.children) {
+    if (field.key != "torch_dtype" && field.key != "dtype") continue;  // Newer files have the second.
+    type.key = field.key;
+    field = type;
+    written = true;
+  }
+  if (!written) root.children.push_back(std::move(type));
+  return absl::StrCat(Json(root, 0), "\n");
+}
+
+absl::StatusOr<std::string> MakeHfConfig(const ModelConfig& model, absl::string_view dtype,
+                                         double deviation) {
+  return std::visit([&](const auto& config) { return Make(config, dtype, deviation); }, model);
+}
+
+}  // namespace fsdpd

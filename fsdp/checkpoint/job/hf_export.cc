@@ -1,0 +1,98 @@
+#include "fsdp/checkpoint/job/hf_export.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "base/check.h"
+#include "base/json_quote.h"
+#include "fsdp/checkpoint/convert/convert.h"
+#include "fsdp/checkpoint/format/json.h"
+#include "fsdp/checkpoint/hf/hf_config_text.h"
+#include "fsdp/checkpoint/hf/hf_store.h"
+#include "fsdp/checkpoint/job/job_directory.h"
+#include "fsdp/checkpoint/job/origin_check.h"
+#include "fsdp/data/input_file.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr char kMarkName[] = "fsdpd.json";
+constexpr int64_t kMaxMarkBytes = 1 << 16;
+constexpr int64_t kFileBytes = 5'000'000'000;  // The default of transformers.
+constexpr int kMaxThreads = 8;                 // More threads do not make disks faster.
+
+absl::StatusOr<std::string> ReadWhole(const std::string& path, int64_t most) {
+  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<InputFile> file, InputFile::Open(path));
+  if (file->size() > most) return absl::DataLossError(absl::StrCat(path, ": file is too large"));
+  std::string text(file->size(), '\0');
+  FSDPD_RETURN_IF_ERROR(file->Read(0, file->size(), text.data()));
+  return text;
+}
+
+// Whether a job of fsdpd wrote it, this one or another.
+bool IsExport(const std::string& directory) {
+  const absl::StatusOr<std::string> text = ReadWhole(absl::StrCat(directory, "/", kMarkName), kMaxMarkBytes);
+  const absl::StatusOr<JsonValue> mark = text.ok() ? ParseJson(*text) : text.status();
+  const JsonValue* owner = mark.ok() ? mark->Find("job") : nullptr;
+  return owner != nullptr && owner->kind == JsonValue::Kind::kText;
+}
+
+absl::Status CheckMayReplace(const std::string& directory) {
+  std::error_code error;
+  const bool absent = !std::filesystem::exists(directory, error) && !error;
+  if (absent || std::filesystem::is_empty(directory, error) || IsExport(directory)) return absl::OkStatus();
+  return absl::AlreadyExistsError(
+      absl::StrCat(directory, ": already exists and is not an export of a job; move it away"));
+}
+
+// Nullopt if the job did not start from a directory with a config.json of this model.
+std::optional<std::string> ConfigOfStart(const Spec& spec) {
+  const std::string& load = spec.checkpoint.load;
+  if (load.empty()) return std::nullopt;
+  const absl::StatusOr<std::optional<std::vector<std::string>>> differences =
+      CompareHfConfig(load, spec.model);
+  if (!differences.ok() || !differences->has_value() || !(*differences)->empty()) return std::nullopt;
+  const absl::StatusOr<std::string> text =
+      ReadWhole(absl::StrCat(load, "/", kHfConfigName), JsonLimits().bytes);
+  if (!text.ok()) return std::nullopt;
+  return *text;
+}
+
+}  // namespace
+
+std::string HfExportPath(const std::string& dir) { return absl::StrCat(dir, "/", kExportName); }
+
+absl::StatusOr<int64_t> ExportHf(const Spec& spec, const HfExport& what) {
+  ConversionOptions conversion;
+  conversion.source = what.checkpoint;
+  conversion.target = HfExportPath(spec.checkpoint.dir);
+  conversion.model = spec.model;
+  conversion.to = StoreFormat::kHf;
+  conversion.type = FindTensorType(spec.precision.compute == DType::kBf16 ? "bfloat16" : "float32");
+  conversion.file_bytes = kFileBytes;
+  const std::optional<std::string> config = ConfigOfStart(spec);
+  FSDPD_ASSIGN_OR_RETURN(conversion.config,
+                         config.has_value()
+                             ? RewriteHfConfig(*config, conversion.type->name)
+                             : MakeHfConfig(spec.model, conversion.type->name, spec.initial.deviation));
+  conversion.mark_name = kMarkName;
+  conversion.mark = absl::StrCat("{\"job\": ", JsonQuoted(what.job), ", \"step\": ", spec.steps, "}\n");
+  conversion.attempt = what.attempt;
+  conversion.may_commit = what.may_commit;
+  FSDPD_RETURN_IF_ERROR(CheckMayReplace(conversion.target));
+  const int threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMaxThreads);
+  ConversionProgress progress;
+  FSDPD_ASSIGN_OR_RETURN(const ConversionResult result,
+                         Convert(conversion, threads, what.stopped, &progress));
+  if (result.violations.empty()) return result.bytes;
+  const DcpViolation& first = result.violations[0];
+  return absl::DataLossError(absl::StrCat(what.checkpoint, ": ", first.where, ": ", first.what));
+}
+
+}  // namespace fsdpd
