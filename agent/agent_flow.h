@@ -1,7 +1,7 @@
 // Message routing between the components of an agent. It neither starts nor owns components. Downward,
 // Received() passes launches and stops to the supervisor. Upward, events of ranks go to /metrics and to the
 // coordinator. It also stores messages that could not be delivered before the agent exits (undelivered.h).
-// Events of preflight ranks are not sent to the coordinator; they go to agent/gpu/preflight.h.
+// Events of preflight ranks are not sent to the coordinator; they go to agent/gpu/node_preflight.h.
 //
 // agent.h defines the components and their lifetimes; the simulation in tests/sim uses a subset.
 //
@@ -13,7 +13,7 @@
 #include <string>
 
 #include "agent/gpu/gpu_watch.h"
-#include "agent/gpu/preflight.h"
+#include "agent/gpu/node_preflight.h"
 #include "agent/link/uplink.h"
 #include "agent/logs/job_directories.h"
 #include "agent/logs/log_keeper.h"

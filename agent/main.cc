@@ -16,7 +16,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -30,7 +29,6 @@
 #include "base/api/label_selector.h"
 #include "base/check.h"
 #include "base/clock.h"
-#include "base/errno_status.h"
 #include "base/ids.h"
 #include "base/log.h"
 #include "base/net/address.h"
@@ -38,6 +36,7 @@
 #include "base/process/cli_app.h"
 #include "base/process/file_flags.h"
 #include "base/process/open_files.h"
+#include "base/process/text_files.h"
 #include "base/process/uncaught.h"
 #include "base/rank/rank_cores.h"
 #include "base/spec_text/rank_env.h"
@@ -207,6 +206,10 @@ void DeclarePermissions(CLI::App* app, Flags* flags) {
 }
 
 void Declare(CLI::App* app, Flags* flags) {
+  const auto add = [app](const char* name, auto* value, const char* about, const auto&... checks) {
+    CLI::Option* option = app->add_option(name, *value, about)->capture_default_str();
+    (option->check(checks), ...);
+  };
   app->set_version_flag("--version", std::string("fsdpd-agent ") + kVersion);
   app->add_option("--coordinator", flags->agent.coordinator,
                   "Set the coordinator address HOST:PORT, or a comma-separated list")
@@ -217,18 +220,12 @@ void Declare(CLI::App* app, Flags* flags) {
       ->default_str("the host's name")
       ->transform([](const std::string& name) { return NodeNameOf(name); })
       ->check(CheckNode);
-  app->add_option("--device", flags->device,
-                  "Set the device of ranks; auto: cuda if available; fails if GPUs were lost")
-      ->check(OneOf({"cpu", "cuda", "auto"}))
-      ->capture_default_str();
-  app->add_option("--slots", flags->slots,
-                  "Limit the ranks that run at a time; 0: one per GPU, or per core on cpu")
-      ->check(InRange(0, 1024))
-      ->capture_default_str();
-  app->add_option("--metrics-listen", flags->agent.metrics_listen,
-                  "Serve /metrics on HOST:PORT; port 0 picks a port")
-      ->check(CheckListen)
-      ->capture_default_str();
+  add("--device", &flags->device, "Set the device of ranks; auto: cuda if available; fails if GPUs were lost",
+      OneOf({"cpu", "cuda", "auto"}));
+  add("--slots", &flags->slots, "Limit the ranks that run at a time; 0: one per GPU, or per core on cpu",
+      InRange(0, 1024));
+  add("--metrics-listen", &flags->agent.metrics_listen, "Serve /metrics on HOST:PORT; port 0 picks a port",
+      CheckListen);
   app->add_option("--port-file", flags->port_file,
                   "Write the HOST:PORT of /metrics to this file once it is served");
   app->add_option("--work-dir", flags->agent.work_dir,
@@ -237,39 +234,26 @@ void Declare(CLI::App* app, Flags* flags) {
       ->check(CheckNotEmpty);
   app->add_option("--rank-binary", flags->agent.rank_binary,
                   "Set the rank binary; default: fsdpd-rank next to fsdpd-agent");
-  app->add_option("--bind-address", flags->agent.bind_address,
-                  "Set the address at which other nodes reach the ranks of this node")
-      ->capture_default_str();
-  app->add_option("--rank-cores", flags->rank_cores,
-                  "Set the cores of GPU ranks; near: those of the NUMA node of the GPU")
-      ->check(OneOf({kNearCores, kAllCores}))
-      ->capture_default_str();
+  add("--bind-address", &flags->agent.bind_address,
+      "Set the address at which other nodes reach the ranks of this node");
+  add("--rank-cores", &flags->rank_cores,
+      "Set the cores of GPU ranks; near: those of the NUMA node of the GPU", OneOf({kNearCores, kAllCores}));
   DeclarePlacement(app, flags);
   DeclarePermissions(app, flags);
-  app->add_option("--keep-jobs", flags->agent.directories.keep_jobs,
-                  "Keep logs and traces of this many jobs; running jobs always keep theirs")
-      ->check(InRange(int64_t{1}, int64_t{1000000}))
-      ->capture_default_str();
-  app->add_option("--keep-days", flags->keep_days,
-                  "Remove logs and traces this many days after their last write; 0: never")
-      ->check(InRange(int64_t{0}, int64_t{36500}))
-      ->capture_default_str();
-  app->add_option("--log-mib", flags->log_mib,
-                  "Keep the newest MiB of each rank log; readers get a notice of the rest")
-      ->check(InRange(int64_t{1}, int64_t{1} << 20))
-      ->capture_default_str();
-  app->add_option("--work-mib", flags->work_mib,
-                  "Remove files of the oldest attempts above this many MiB; 0: no limit")
-      ->check(InRange(int64_t{0}, int64_t{1} << 30))
-      ->capture_default_str();
-  app->add_option("--grace-ms", flags->grace_ms,
-                  "Set the default grace period in which stopped ranks save and exit")
-      ->check(InRange(int64_t{1}, int64_t{3600000}))
-      ->capture_default_str();
-  app->add_option("--stopped-exit-code", flags->stopped_exit_code,
-                  "Set the exit status after SIGTERM or SIGINT; 0 completes a Kubernetes Job")
-      ->check(InRange(0, 255))
-      ->capture_default_str();
+  add("--keep-jobs", &flags->agent.directories.keep_jobs,
+      "Keep logs and traces of this many jobs; running jobs always keep theirs",
+      InRange(int64_t{1}, int64_t{1000000}));
+  add("--keep-days", &flags->keep_days,
+      "Remove logs and traces this many days after their last write; 0: never",
+      InRange(int64_t{0}, int64_t{36500}));
+  add("--log-mib", &flags->log_mib, "Keep the newest MiB of each rank log; readers get a notice of the rest",
+      InRange(int64_t{1}, int64_t{1} << 20));
+  add("--work-mib", &flags->work_mib, "Remove files of the oldest attempts above this many MiB; 0: no limit",
+      InRange(int64_t{0}, int64_t{1} << 30));
+  add("--grace-ms", &flags->grace_ms, "Set the default grace period in which stopped ranks save and exit",
+      InRange(int64_t{1}, int64_t{3600000}));
+  add("--stopped-exit-code", &flags->stopped_exit_code,
+      "Set the exit status after SIGTERM or SIGINT; 0 completes a Kubernetes Job", InRange(0, 255));
   DeclareSecurity(app, flags);
 }
 
@@ -282,18 +266,6 @@ std::string DefaultRankBinary() {
   return (directory.parent_path() / "fsdp" / "fsdpd-rank").string();
 }
 
-// Writes a file atomically: readers never see partial content.
-absl::Status WriteWhole(const std::string& path, const std::string& text) {
-  const std::string half = path + ".tmp";
-  std::ofstream file(half);
-  file << text;
-  file.close();
-  if (file.good() && rename(half.c_str(), path.c_str()) == 0) return absl::OkStatus();
-  const absl::Status failed = ErrnoStatus(path);
-  unlink(half.c_str());
-  return failed;
-}
-
 // Stores the number of GPUs for the next start. Called when this agent holds the lock of the work directory.
 // If it cannot be written, the next start skips its check.
 void RememberGpus(const Flags& flags, const DeviceOffer& offer, const MachineFacts& machine) {
@@ -303,7 +275,7 @@ void RememberGpus(const Flags& flags, const DeviceOffer& offer, const MachineFac
                machine.gpus.ok() ? "the NVIDIA driver lists none" : machine.gpus.status().message());
   }
   if (gpus == machine.gpus_offered) return;
-  const absl::Status written = WriteWhole(GpusOfferedPath(flags.agent.work_dir), absl::StrCat(gpus, "\n"));
+  const absl::Status written = ReplaceText(GpusOfferedPath(flags.agent.work_dir), absl::StrCat(gpus, "\n"));
   if (!written.ok())
     LogWarning("failed to store the number of GPUs; the next start will not detect missing ones error=%s",
                written.message());
@@ -425,7 +397,7 @@ int Serve(Flags flags, int signals) {
       flags.agent.rank_binary);
   RememberGpus(flags, *offer, machine);
   if (!flags.port_file.empty()) {
-    const absl::Status written = WriteWhole(flags.port_file, (*agent)->metrics_endpoint() + "\n");
+    const absl::Status written = ReplaceText(flags.port_file, (*agent)->metrics_endpoint() + "\n");
     if (!written.ok()) return FailOfFile({{"--port-file", flags.port_file}}, written);
   }
   if (AwaitSignal(signals, refusal.get(), /*timeout_ms=*/-1) == 0) return kRuntimeError;

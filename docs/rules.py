@@ -68,7 +68,7 @@ def made_outside(constants):
 
 BRACED = re.compile(r'\{\s*"(\w+)",\s*(?:ViolationLevel::)?k(?:Error|Warn|Adjust)\b')
 # A violation of migrate: its rule is the first word in quotes, or a constant.
-OF_MIGRATE = re.compile(r'\b(?:AddViolation|Error|Adjust|CheckChoice|ValueViolation|ReportNames)\(\s*(?:\*\w+(?:\(\w+\))?,\s*)?(?:"(\w+)"|(k[A-Z]\w+)),')
+OF_MIGRATE = re.compile(r'\b(?:Report|Adjust|CheckChoice|MakeViolation|ReportNames)\(\s*(?:\*\w+(?:\(\w+\))?,\s*)?(?:"(\w+)"|(k[A-Z]\w+)),')
 
 
 def sources_of(directory, but=()):
@@ -123,7 +123,7 @@ def parts():
     constants = {name: rule for header in (DIR / "rules.h", ROOT / "fsdp/plan/budget.h", ROOT / "coordinator/admission/spec_shape.h")
                  for name, rule in CONSTANT.findall(header.read_text())}
     made = []
-    for name in re.findall(r"&(\w+)Rules\(\)", table):
+    for name in re.findall(r"\b(\w+)Rules\(\)[,}]", table):
         file = DIR / (re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower() + "_rules.cc")
         source = file.read_text()
         rows = rows_of(source, constants)

@@ -363,7 +363,7 @@ void EndWithAgent() {
 }
 
 int Profile(const std::vector<std::string>& arguments) {
-  const int code = RunProfileCommand(arguments, &std::cout, &std::cerr);
+  const int code = RunRankProfile(arguments, &std::cout, &std::cerr);
   std::cout.flush();
   _exit(std::cout ? code : 1);  // Same as in Main().
 }

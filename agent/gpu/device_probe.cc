@@ -10,24 +10,16 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <limits>
-#include <sstream>
 
 #include "base/process/cgroup_limits.h"
+#include "base/process/text_files.h"
 
 namespace fsdpd {
 namespace {
 
 constexpr int kMaxSlots = 1024;  // More than any node has; catches typing errors.
 constexpr int64_t kMaxReserve = int64_t{4} << 30;
-
-std::string ReadText(const std::string& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 int UsableCores() {
   cpu_set_t cores;

@@ -1,12 +1,10 @@
-// Resources that this node offers: device type, slots (ranks that may run simultaneously), memory per slot
-// and, on GPU nodes, host memory. Device type and slots are decided once at startup from the flags and the
+// Resources that this node offers. Device type and slots are decided once at startup from the flags and the
 // machine. Memory is probed again at every registration, since cgroup limits can change. It is the total
 // minus a reserve, not what is currently free: a leftover rank that still held memory when the agent started
 // must not shrink the node permanently.
 //
 // A node that had GPUs is not offered without them, or with fewer: if the driver fails after a reboot, the
-// node would otherwise accept CPU jobs unnoticed. So the number of offered GPUs is stored in the work
-// directory (WORK_DIR/gpus) and compared at the next start.
+// node would otherwise accept CPU jobs unnoticed. So the number of offered GPUs is stored (WORK_DIR/gpus).
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -39,10 +37,9 @@ MachineFacts ProbeMachine();
 
 // Decides what to offer. Pure. `asked` is cpu, cuda or auto (cuda if there is a GPU); `slots` 0 means one per
 // core or GPU. memory_bytes_per_slot on cuda is that of the smallest used GPU, minus what the driver
-// reserves. The reserve of host memory is 10%, at most 4 GiB, for the system, the agent and allocations of
-// ranks outside of their plan. INVALID_ARGUMENT for an invalid `asked` or more slots than GPUs. UNAVAILABLE
-// for cuda without a GPU, or if GPUs of the previous start are missing and neither `asked` nor `slots`
-// confirms it.
+// reserves. The reserve of host memory is 10%, at most 4 GiB. INVALID_ARGUMENT for an invalid `asked` or more
+// slots than GPUs. UNAVAILABLE for cuda without a GPU, or if GPUs of the previous start are missing and
+// neither `asked` nor `slots` confirms it.
 absl::StatusOr<DeviceOffer> DecideOffer(absl::string_view asked, int slots, const MachineFacts& machine);
 
 // Path of the file with the number of offered GPUs, and its value (0 if missing or invalid).

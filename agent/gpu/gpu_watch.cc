@@ -3,15 +3,13 @@
 #include <absl/strings/str_cat.h>
 #include <absl/time/clock.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <thread>
-#include <utility>
 
-#include "agent/metrics/metrics.h"
+#include "agent/metrics/agent_metrics.h"
 #include "agent/metrics/rank_series.h"
+#include "base/check.h"
 #include "base/log.h"
-#include "base/process/metric.h"
 
 namespace fsdpd {
 namespace {
@@ -51,14 +49,13 @@ bool GpuWatch::IsEnding() const {
 }
 
 absl::Status GpuWatch::Open() {
-  absl::StatusOr<std::unique_ptr<Nvml>> nvml = Nvml::Open();
-  if (!nvml.ok()) return nvml.status();
-  const absl::StatusOr<std::vector<int>> gpus = VisibleGpus(**nvml, std::getenv("CUDA_VISIBLE_DEVICES"));
-  if (!gpus.ok()) return gpus.status();
-  nvml_ = *std::move(nvml);
-  std::vector<Gpu> found(gpus->size());
-  for (size_t i = 0; i < gpus->size(); ++i) {
-    found[i].index = (*gpus)[i];
+  FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<Nvml> nvml, Nvml::Open());
+  FSDPD_ASSIGN_OR_RETURN(const std::vector<int> gpus,
+                         VisibleGpus(*nvml, std::getenv("CUDA_VISIBLE_DEVICES")));
+  nvml_ = std::move(nvml);
+  std::vector<Gpu> found(gpus.size());
+  for (size_t i = 0; i < gpus.size(); ++i) {
+    found[i].index = gpus[i];
     const absl::StatusOr<GpuMemory> memory = nvml_->Memory(found[i].index);
     if (memory.ok()) found[i].memory_bytes = memory->total_bytes;
   }
@@ -147,7 +144,7 @@ std::optional<v1::StepPower> GpuWatch::PowerOf(const Gpu& gpu, absl::Time begin,
 
 void GpuWatch::Launched(int device, const RankId& id) {
   MutexLock lock(&mutex_);
-  if (device < 0 || device >= static_cast<int>(gpus_.size())) return;
+  if (!Has(device)) return;
   gpus_[device].rank = id;
   gpus_[device].memory.reset();
   gpus_[device].step.reset();
@@ -157,7 +154,7 @@ void GpuWatch::Stepped(int device, v1::StepReport* report) {
   const absl::Duration ago = clock_->Wall() - absl::FromUnixNanos(report->unix_nanos());
   const absl::Time end = clock_->Now() - ago - absl::Seconds(report->evaluation().seconds());
   MutexLock lock(&mutex_);
-  if (device < 0 || device >= static_cast<int>(gpus_.size())) return;
+  if (!Has(device)) return;
   Gpu& gpu = gpus_[device];
   gpu.memory = report->memory();
   gpu.step = PowerOf(gpu, end - absl::Seconds(report->step_seconds()), end);
@@ -166,7 +163,7 @@ void GpuWatch::Stepped(int device, v1::StepReport* report) {
 
 void GpuWatch::Describe(int device, v1::PreflightDevice* described) const {
   MutexLock lock(&mutex_);
-  if (device < 0 || device >= static_cast<int>(gpus_.size())) return;
+  if (!Has(device)) return;
   const Gpu& gpu = gpus_[device];
   if (clock_->Now() - gpu.read_at > kLongestGap) return;
   if (gpu.memory_bytes.has_value()) described->set_memory_bytes(*gpu.memory_bytes);
@@ -179,7 +176,7 @@ void GpuWatch::Describe(int device, v1::PreflightDevice* described) const {
 void GpuWatch::Ran(int device, absl::Time begin, absl::Time end, v1::PreflightDevice* described) const {
   const absl::Duration past = clock_->Wall() - clock_->Now();
   MutexLock lock(&mutex_);
-  if (device < 0 || device >= static_cast<int>(gpus_.size())) return;
+  if (!Has(device)) return;
   const std::optional<v1::StepPower> power = PowerOf(gpus_[device], begin - past, end - past);
   if (!power.has_value()) return;
   described->set_sm_clock_hertz(power->sm_clock_hertz());
@@ -192,7 +189,7 @@ void GpuWatch::Ran(int device, absl::Time begin, absl::Time end, v1::PreflightDe
 
 void GpuWatch::Ended(int device, const RankId& id) {
   MutexLock lock(&mutex_);
-  if (device < 0 || device >= static_cast<int>(gpus_.size()) || !(gpus_[device].rank == id)) return;
+  if (!Has(device) || !(gpus_[device].rank == id)) return;
   gpus_[device].rank.reset();
   gpus_[device].memory.reset();
   gpus_[device].step.reset();
@@ -200,129 +197,51 @@ void GpuWatch::Ended(int device, const RankId& id) {
 
 std::optional<int64_t> GpuWatch::UsedBytes(int device, absl::Time since) const {
   MutexLock lock(&mutex_);
-  if (device < 0 || device >= static_cast<int>(gpus_.size()) || gpus_[device].read_at <= since)
-    return std::nullopt;
+  if (!Has(device) || gpus_[device].read_at <= since) return std::nullopt;
   return gpus_[device].last.used_bytes;
 }
 
-// Metric families in a fixed order; families without a series are left out.
-class GpuTable {
- public:
-  using Gpu = GpuWatch::Gpu;
-
-  GpuTable(const std::string& node, const std::vector<Gpu>& gpus, absl::Time now)
-      : node_(node), gpus_(gpus), now_(now) {}
-
-  std::vector<MetricFamily> Collect() {
-    Readings();
-    Slowdowns();
-    Errors();
-    Memory();
-    Steps();
-    return std::move(families_);
+void GpuWatch::AddSamples(const Gpu& gpu, const LabeledSamples& add) {
+  add("fsdpd_gpu_energy_joules_total", gpu.last.energy_joules);
+  add("fsdpd_gpu_temperature_celsius", gpu.last.temperature_celsius);
+  for (int reason = 0; reason < kGpuSlowdowns && gpu.last.slowdowns.has_value(); ++reason)
+    add("fsdpd_gpu_slowdown_seconds_total", gpu.slow_seconds[reason],
+        {{"reason", NameOf(static_cast<GpuSlowdown>(reason))}});
+  add("fsdpd_gpu_ecc_errors_total", gpu.last.corrected_ecc_errors, {{"kind", "corrected"}});
+  add("fsdpd_gpu_ecc_errors_total", gpu.last.uncorrected_ecc_errors, {{"kind", "uncorrected"}});
+  add("fsdpd_gpu_xid_errors_total", gpu.xids);
+  const std::string job = gpu.rank.has_value() ? gpu.rank->of.job_id : "";
+  const std::string rank = gpu.rank.has_value() ? absl::StrCat(gpu.rank->rank) : "";
+  const auto add_of_rank = [&](const char* name, const auto& value) {
+    add(name, value, {{kJobLabel, job}, {"rank", rank}});
+  };
+  add_of_rank("fsdpd_gpu_power_watts", gpu.last.power_watts);
+  add_of_rank("fsdpd_gpu_sm_clock_hertz", gpu.last.sm_clock_hertz);
+  add_of_rank("fsdpd_gpu_memory_bytes", gpu.memory_bytes);
+  add_of_rank("fsdpd_gpu_memory_used_bytes", gpu.last.used_bytes);
+  if (gpu.memory.has_value()) {
+    if (gpu.last.used_bytes.has_value())
+      add_of_rank("fsdpd_gpu_memory_outside_bytes", *gpu.last.used_bytes - gpu.memory->reserved_bytes());
+    add_of_rank("fsdpd_gpu_allocator_retries_total", gpu.memory->allocator_retries());
+    add_of_rank("fsdpd_gpu_out_of_memory_total", gpu.memory->out_of_memory());
   }
-
- private:
-  using Value = std::optional<double> (*)(const Gpu&);
-
-  void Add(MetricFamily* family, size_t device, std::optional<double> value, MetricLabels more = {}) const {
-    if (!value.has_value() || now_ - gpus_[device].read_at > kLongestGap) return;
-    MetricLabels labels = {{kNodeLabel, node_}, {"device", absl::StrCat("cuda:", device)}};
-    labels.insert(labels.end(), more.begin(), more.end());
-    AddSample(family, std::move(labels), *value);
-  }
-
-  static MetricFamily Family(const char* name) { return FamilyOf(AgentMetrics(), name); }
-  // Series of the GPU itself.
-  void Each(const char* name, Value value) {
-    MetricFamily family = Family(name);
-    for (size_t i = 0; i < gpus_.size(); ++i) Add(&family, i, value(gpus_[i]));
-    Keep(std::move(family));
-  }
-  // Series with the job and rank on the GPU.
-  void EachRank(const char* name, Value value) {
-    MetricFamily family = Family(name);
-    for (size_t i = 0; i < gpus_.size(); ++i) {
-      const std::optional<RankId>& rank = gpus_[i].rank;
-      Add(&family, i, value(gpus_[i]),
-          {{kJobLabel, rank ? rank->of.job_id : ""}, {"rank", rank ? absl::StrCat(rank->rank) : ""}});
-    }
-    Keep(std::move(family));
-  }
-
-  void Readings() {
-    EachRank("fsdpd_gpu_power_watts", [](const Gpu& gpu) { return gpu.last.power_watts; });
-    Each("fsdpd_gpu_energy_joules_total", [](const Gpu& gpu) { return gpu.last.energy_joules; });
-    EachRank("fsdpd_gpu_sm_clock_hertz", [](const Gpu& gpu) { return gpu.last.sm_clock_hertz; });
-    Each("fsdpd_gpu_temperature_celsius", [](const Gpu& gpu) { return gpu.last.temperature_celsius; });
-  }
-
-  void Slowdowns() {
-    MetricFamily family = Family("fsdpd_gpu_slowdown_seconds_total");
-    for (size_t i = 0; i < gpus_.size(); ++i) {
-      for (int reason = 0; reason < kGpuSlowdowns && gpus_[i].last.slowdowns.has_value(); ++reason) {
-        Add(&family, i, gpus_[i].slow_seconds[reason],
-            {{"reason", NameOf(static_cast<GpuSlowdown>(reason))}});
-      }
-    }
-    Keep(std::move(family));
-  }
-
-  void Errors() {
-    MetricFamily family = Family("fsdpd_gpu_ecc_errors_total");
-    for (size_t i = 0; i < gpus_.size(); ++i) {
-      Add(&family, i, gpus_[i].last.corrected_ecc_errors, {{"kind", "corrected"}});
-      Add(&family, i, gpus_[i].last.uncorrected_ecc_errors, {{"kind", "uncorrected"}});
-    }
-    Keep(std::move(family));
-    Each("fsdpd_gpu_xid_errors_total", [](const Gpu& gpu) { return Double(gpu.xids); });
-  }
-
-  void Memory() {
-    EachRank("fsdpd_gpu_memory_bytes", [](const Gpu& gpu) { return Double(gpu.memory_bytes); });
-    EachRank("fsdpd_gpu_memory_used_bytes", [](const Gpu& gpu) { return Double(gpu.last.used_bytes); });
-    EachRank("fsdpd_gpu_memory_outside_bytes", [](const Gpu& gpu) -> std::optional<double> {
-      if (!gpu.last.used_bytes.has_value() || !gpu.memory.has_value()) return std::nullopt;
-      return static_cast<double>(*gpu.last.used_bytes - gpu.memory->reserved_bytes());
-    });
-    EachRank("fsdpd_gpu_allocator_retries_total", [](const Gpu& gpu) -> std::optional<double> {
-      if (!gpu.memory.has_value()) return std::nullopt;
-      return static_cast<double>(gpu.memory->allocator_retries());
-    });
-    EachRank("fsdpd_gpu_out_of_memory_total", [](const Gpu& gpu) -> std::optional<double> {
-      if (!gpu.memory.has_value()) return std::nullopt;
-      return static_cast<double>(gpu.memory->out_of_memory());
-    });
-  }
-
-  void Steps() {
-    EachRank("fsdpd_gpu_step_energy_joules", [](const Gpu& gpu) -> std::optional<double> {
-      if (!gpu.step.has_value()) return std::nullopt;
-      return gpu.step->energy_joules();
-    });
-    EachRank("fsdpd_gpu_step_sm_clock_hertz", [](const Gpu& gpu) -> std::optional<double> {
-      if (!gpu.step.has_value() || gpu.step->sm_clock_hertz() <= 0) return std::nullopt;
-      return gpu.step->sm_clock_hertz();
-    });
-  }
-
-  static std::optional<double> Double(const std::optional<int64_t>& value) {
-    return value.has_value() ? std::optional(static_cast<double>(*value)) : std::nullopt;
-  }
-
-  void Keep(MetricFamily family) {
-    if (!family.metric.empty()) families_.push_back(std::move(family));
-  }
-
-  const std::string& node_;
-  const std::vector<Gpu>& gpus_;
-  const absl::Time now_;
-  std::vector<MetricFamily> families_;
-};
+  if (!gpu.step.has_value()) return;
+  add_of_rank("fsdpd_gpu_step_energy_joules", gpu.step->energy_joules());
+  if (gpu.step->sm_clock_hertz() > 0)
+    add_of_rank("fsdpd_gpu_step_sm_clock_hertz", gpu.step->sm_clock_hertz());
+}
 
 std::vector<MetricFamily> GpuWatch::Collect() const {
+  MetricSamples samples(AgentMetrics());
+  std::vector<MetricFamily> families;
   MutexLock lock(&mutex_);
-  return GpuTable(node_, gpus_, clock_->Now()).Collect();
+  for (size_t i = 0; i < gpus_.size(); ++i) {
+    if (clock_->Now() - gpus_[i].read_at > kLongestGap) continue;
+    AddSamples(gpus_[i],
+               LabeledSamples(&samples, {{kNodeLabel, node_}, {"device", absl::StrCat("cuda:", i)}}));
+  }
+  samples.MoveTo(&families);
+  return families;
 }
 
 }  // namespace fsdpd

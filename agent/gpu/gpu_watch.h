@@ -1,7 +1,7 @@
 // Monitor of the GPUs of this node through NVML, sampled ten times per second on its own thread, so that
 // neither a rank nor the agent waits for the driver. It adds energy and clock rate to step reports and
-// exports per-GPU series in /metrics. Values that NVML does not provide have no series, rather than zero. A
-// GPU whose driver hangs has none either: its last values would be exported forever.
+// exports per-GPU series in /metrics. Values that NVML does not provide, and a GPU whose driver hangs, have
+// no series.
 //
 //   make_shared -> Start -> Stop;  Launched, Stepped, Ended and Collect at any time
 //
@@ -17,7 +17,6 @@
 #include <prometheus/metric_family.h>
 
 #include <array>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,6 +27,7 @@
 #include "agent/metrics/running_total.h"
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "base/process/metric.h"
 #include "base/process/nvml.h"
 #include "proto/fsdpd/v1/preflight.pb.h"
 #include "proto/fsdpd/v1/telemetry.pb.h"
@@ -38,7 +38,6 @@ class GpuWatch : public std::enable_shared_from_this<GpuWatch> {
  public:
   static constexpr absl::Duration kPeriod = absl::Milliseconds(100);
 
-  // Upper bound of Stop().
   static constexpr absl::Duration kLongestStop = absl::Seconds(1);
 
   // `clock` must outlive this object and a sampling thread that is blocked in the driver.
@@ -94,6 +93,10 @@ class GpuWatch : public std::enable_shared_from_this<GpuWatch> {
 
   void Serve();
   bool IsEnding() const;
+  bool Has(int device) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return device >= 0 && device < static_cast<int>(gpus_.size());
+  }
+  static void AddSamples(const Gpu& gpu, const LabeledSamples& add);
   static void Take(const GpuReading& reading, absl::Time now, Gpu* gpu);
   static std::optional<v1::StepPower> PowerOf(const Gpu& gpu, absl::Time begin, absl::Time end);
 
@@ -106,8 +109,6 @@ class GpuWatch : public std::enable_shared_from_this<GpuWatch> {
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
   bool serving_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<Gpu> gpus_ ABSL_GUARDED_BY(mutex_);  // By CUDA device index.
-
-  friend class GpuTable;
 };
 
 }  // namespace fsdpd

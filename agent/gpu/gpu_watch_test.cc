@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 #include <prometheus/text_serializer.h>
 
-#include <cstdlib>
 #include <memory>
 #include <thread>
 

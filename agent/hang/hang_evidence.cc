@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <fstream>
 #include <thread>
 

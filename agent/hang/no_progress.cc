@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/limits.h"
+#include "base/lookup.h"
 #include "base/spec_text/enum_name.h"
 
 namespace fsdpd {
@@ -58,22 +59,11 @@ v1::RankPhase PhaseOf(FlightPhase phase) {
 }  // namespace
 
 v1::ProcessState ProcessStateOf(char state) {
-  switch (state) {
-    case 'T':
-    case 't':
-      return v1::PROCESS_STATE_STOPPED;
-    case 'D':
-      return v1::PROCESS_STATE_BLOCKED;
-    case 'Z':
-    case 'X':
-      return v1::PROCESS_STATE_GONE;
-    case 'R':
-    case 'S':
-    case 'I':
-      return v1::PROCESS_STATE_LIVE;
-    default:
-      return v1::PROCESS_STATE_UNSPECIFIED;
-  }
+  constexpr std::pair<char, v1::ProcessState> kStates[] = {
+      {'T', v1::PROCESS_STATE_STOPPED}, {'t', v1::PROCESS_STATE_STOPPED}, {'D', v1::PROCESS_STATE_BLOCKED},
+      {'Z', v1::PROCESS_STATE_GONE},    {'X', v1::PROCESS_STATE_GONE},    {'R', v1::PROCESS_STATE_LIVE},
+      {'S', v1::PROCESS_STATE_LIVE},    {'I', v1::PROCESS_STATE_LIVE}};
+  return Lookup(kStates, state, v1::PROCESS_STATE_UNSPECIFIED);
 }
 
 std::optional<ProgressBudget> ProgressBudgetOf(const v1::Launch& launch) {

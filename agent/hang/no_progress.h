@@ -1,7 +1,6 @@
 // Detection of ranks that make no progress: for how long nothing in a rank has moved, and whether that
 // exceeds the limit for what it is doing. A pure function of what the agent observes: the flight recorder,
-// messages and process state. It detects that a rank is blocked, not why: most blocked ranks wait for another
-// one, and the coordinator decides over all ranks of the attempt which one is to blame.
+// messages and process state. The coordinator decides which of the blocked ranks is to blame.
 //
 // A rank makes progress when a lane begins or ends an instruction, when its phase changes, and when it sends
 // a message. So a slow step is not a hang: some lane moves. Operations that may take long without any of
@@ -64,10 +63,9 @@ class NoProgress {
   absl::Time last_progress_ = absl::InfiniteFuture();
   FlightState last_state_;
   v1::ProcessState process_ = v1::PROCESS_STATE_UNSPECIFIED;
-  std::map<int, absl::Time> since_;  // When each lane moved last.
-  std::deque<double> step_seconds_;  // Times of the newest steps.
-  absl::Time last_report_ =
-      absl::InfinitePast();  // Last report; InfinitePast: none, or progress was reported.
+  std::map<int, absl::Time> since_;                // When each lane moved last.
+  std::deque<double> step_seconds_;                // Times of the newest steps.
+  absl::Time last_report_ = absl::InfinitePast();  // InfinitePast: none, or progress was reported.
 };
 
 v1::ProcessState ProcessStateOf(char state);  // `state` as in /proc/PID/stat.

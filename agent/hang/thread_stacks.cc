@@ -13,8 +13,9 @@
 #include <fstream>
 #include <map>
 #include <memory>
-#include <sstream>
 #include <vector>
+
+#include "base/process/text_files.h"
 
 namespace fsdpd {
 namespace {
@@ -24,11 +25,8 @@ constexpr size_t kMaxThreads = 256;
 constexpr size_t kStackBytes = 16 << 10;
 constexpr size_t kMaxCalls = 32;
 
-std::string ReadText(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream bytes;
-  bytes << file.rdbuf();
-  return std::string(absl::StripAsciiWhitespace(bytes.str()));
+std::string ReadStripped(const std::string& path) {
+  return std::string(absl::StripAsciiWhitespace(ReadText(path)));
 }
 
 struct CodeRange {
@@ -89,12 +87,13 @@ std::vector<std::string> CallsOnStack(pid_t pid, const std::vector<CodeRange>& c
 
 std::string ThreadText(pid_t pid, pid_t tid, const std::vector<CodeRange>& code) {
   const std::string directory = absl::StrCat("/proc/", pid, "/task/", tid, "/");
-  const std::string stat = ReadText(directory + "stat");
+  const std::string stat = ReadStripped(directory + "stat");
   const size_t close = stat.rfind(") ");
-  const std::string call = ReadText(directory + "syscall");  // "running", or NUMBER ARGUMENTS... STACK AT.
-  std::string text = absl::StrCat("thread ", tid, " ", ReadText(directory + "comm"),
+  const std::string call =
+      ReadStripped(directory + "syscall");  // "running", or NUMBER ARGUMENTS... STACK AT.
+  std::string text = absl::StrCat("thread ", tid, " ", ReadStripped(directory + "comm"),
                                   " state=", close == std::string::npos ? "?" : stat.substr(close + 2, 1),
-                                  " wchan=", ReadText(directory + "wchan"), "\n");
+                                  " wchan=", ReadStripped(directory + "wchan"), "\n");
   const std::vector<std::string> fields = absl::StrSplit(call, ' ');
   uint64_t stack = 0, at = 0;
   if (fields.size() >= 3 && absl::SimpleHexAtoi(fields[fields.size() - 2], &stack) &&
@@ -105,7 +104,8 @@ std::string ThreadText(pid_t pid, pid_t tid, const std::vector<CodeRange>& code)
   } else if (!call.empty()) {
     absl::StrAppend(&text, "  ", call, "\n");
   }
-  for (const absl::string_view line : absl::StrSplit(ReadText(directory + "stack"), '\n', absl::SkipEmpty()))
+  for (const absl::string_view line :
+       absl::StrSplit(ReadStripped(directory + "stack"), '\n', absl::SkipEmpty()))
     absl::StrAppend(&text, "  kernel ", line, "\n");
   return text;
 }

@@ -32,8 +32,8 @@ struct RankId {
   }
 };
 
-// Job id of preflight attempts, which measure the node (preflight.h). The ids of jobs cannot collide with it:
-// they end in a random suffix.
+// Job id of preflight attempts, which measure the node (node_preflight.h). The ids of jobs cannot collide
+// with it: they end in a random suffix.
 constexpr char kPreflightJob[] = "preflight";
 inline bool IsPreflight(const AttemptId& id) { return id.job_id == kPreflightJob; }
 

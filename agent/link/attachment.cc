@@ -2,8 +2,6 @@
 
 #include <absl/strings/str_cat.h>
 
-#include <algorithm>
-
 #include "base/rank/message_texts.h"
 
 namespace fsdpd {

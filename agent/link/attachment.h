@@ -7,11 +7,10 @@
 //         -> { Check -> Welcome, once, or Take ... | Next -> write its result -> Written }
 //         -> End
 //
-// An agent that was suspended may find orders in its socket that are no longer valid. For example: the agent
-// is stopped for a minute, the coordinator declares it lost after kAgentLostAfterMs and moves its jobs to
-// another node; then the agent resumes and reads a Launch from before. So a stream on which nothing was sent
-// for kLease has lapsed (Lapsed), and all messages still unread on it are discarded, whichever side was
-// suspended. The next stream registers what this agent hosts, and the coordinator sends its orders again.
+// An agent that was suspended may find orders in its socket that are no longer valid, such as a Launch from
+// before the coordinator declared it lost and moved its jobs. So a stream on which nothing was sent for
+// kLease has lapsed (Lapsed), and all messages still unread on it are discarded. The next stream registers
+// what this agent hosts, and the coordinator sends its orders again.
 //
 // Not thread-safe; the owner locks.
 #pragma once
@@ -69,15 +68,14 @@ class Attachment {
   void Written(int64_t ticket);
   absl::Time due() const { return due_; }  // Next heartbeat, or the Welcome deadline.
   bool Overdue() const { return !welcomed_ && clock_->Now() >= due_; }
-  // Whether no message was sent on the stream for kLease, so that the coordinator may have declared this
-  // agent lost. It stays true until End(). After waiting to take an order, check it again.
+  // Whether no message was sent on the stream for kLease. It stays true until End(). After waiting to take an
+  // order, check it again.
   bool Lapsed() const { return LapsedBy(clock_->Now()); }
 
   // The stream has ended. `in_order`: the coordinator has read everything that was written.
   void End(bool in_order);
 
   bool welcomed() const { return welcomed_; }  // On the current stream.
-  bool ever_welcomed() const { return ever_welcomed_; }
   int64_t stream_generation() const { return stream_generation_; }
   // Whether `status` makes retries useless: the first registration was rejected, and not for lack of capacity
   // or time.

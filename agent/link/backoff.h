@@ -7,6 +7,7 @@
 
 #include <absl/time/time.h>
 
+#include <algorithm>
 #include <random>
 
 namespace fsdpd {
@@ -16,7 +17,10 @@ class Backoff {
   Backoff(absl::Duration first, absl::Duration last, uint32_t seed)
       : first_(first), last_(last), random_(seed) {}
 
-  absl::Duration Next();
+  absl::Duration Next() {
+    current_ = current_ == absl::ZeroDuration() ? first_ : std::min(2 * current_, last_);
+    return current_ * std::uniform_real_distribution<double>(0.5, 1.0)(random_);
+  }
   void Reset() { current_ = absl::ZeroDuration(); }
 
  private:

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "agent/link/backoff.h"
-#include "base/limits.h"
 #include "base/log.h"
 #include "base/net/address.h"
 #include "base/process/error_line.h"
@@ -101,27 +100,9 @@ void CoordinatorLink::Shutdown(absl::Duration flush) {
   if (thread_.joinable()) thread_.join();
 }
 
-void CoordinatorLink::SendLifecycle(v1::AgentMessage message) {
+void CoordinatorLink::Send(void (Outbox::*add)(v1::AgentMessage), v1::AgentMessage message) {
   MutexLock lock(&mutex_);
-  attachment_.outbox().AddLifecycle(std::move(message));
-  changed_.SignalAll();
-}
-
-void CoordinatorLink::SendSaved(v1::AgentMessage message) {
-  MutexLock lock(&mutex_);
-  attachment_.outbox().AddSaved(std::move(message));
-  changed_.SignalAll();
-}
-
-void CoordinatorLink::SendStep(v1::AgentMessage message) {
-  MutexLock lock(&mutex_);
-  attachment_.outbox().AddStep(std::move(message));
-  changed_.SignalAll();
-}
-
-void CoordinatorLink::SendRendezvous(v1::AgentMessage message) {
-  MutexLock lock(&mutex_);
-  attachment_.outbox().AddRendezvous(std::move(message));
+  (attachment_.outbox().*add)(std::move(message));
   changed_.SignalAll();
 }
 

@@ -5,13 +5,11 @@
 //              -> Connected(false) }
 //   ... Shutdown: flushes queued messages for at most `flush`, then ends.
 //
-// Outgoing messages are queued in an Outbox, whose contract defines what survives the loss of a stream. When
-// it is full, the link stops reading orders of the coordinator until the results of earlier orders were sent.
-// A first registration that is rejected permanently (ALREADY_EXISTS: the node name is taken;
-// INVALID_ARGUMENT; UNAUTHENTICATED or PERMISSION_DENIED: the certificate does not match this node) is passed
-// to Refused and not retried. Later rejections are retried: the coordinator may still hold the old stream,
-// and certificate files may be replaced. A revoked certificate is passed to Revoked every time. A stream on
-// which this agent could not send for its lease is abandoned, with all unread messages.
+// When the Outbox is full, the link stops reading orders of the coordinator until the results of earlier
+// orders were sent. A first registration that is rejected permanently (ALREADY_EXISTS: the node name is
+// taken; INVALID_ARGUMENT; UNAUTHENTICATED or PERMISSION_DENIED: the certificate does not match this node) is
+// passed to Refused and not retried. Later rejections are retried: the coordinator may still hold the old
+// stream, and certificate files may be replaced. A revoked certificate is passed to Revoked every time.
 //
 // Several coordinators: one is the leader, the others reject the stream. The link tries each in turn and
 // waits only after it has tried all of them.
@@ -51,10 +49,10 @@ class CoordinatorLink : public Uplink {
   void Start();
   void Shutdown(absl::Duration flush);
 
-  void SendLifecycle(v1::AgentMessage message) override;
-  void SendSaved(v1::AgentMessage message) override;
-  void SendStep(v1::AgentMessage message) override;
-  void SendRendezvous(v1::AgentMessage message) override;
+  void SendLifecycle(v1::AgentMessage message) override { Send(&Outbox::AddLifecycle, std::move(message)); }
+  void SendSaved(v1::AgentMessage message) override { Send(&Outbox::AddSaved, std::move(message)); }
+  void SendStep(v1::AgentMessage message) override { Send(&Outbox::AddStep, std::move(message)); }
+  void SendRendezvous(v1::AgentMessage message) override { Send(&Outbox::AddRendezvous, std::move(message)); }
   // Blocks while too many log messages are queued; false if the stream has ended.
   bool SendLogs(v1::LogLines lines);
   void ForgetRendezvous(const AttemptId& attempt) override;
@@ -75,6 +73,7 @@ class CoordinatorLink : public Uplink {
   bool NextToWrite(Session* session, v1::AgentMessage* message, int64_t* ticket);
   void AwaitEnd(Session* session);
   bool IsRegistering() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Send(void (Outbox::*add)(v1::AgentMessage), v1::AgentMessage message);
   bool WaitBeforeRetry(absl::Duration wait);
   void LogReason(const absl::Status& status, bool attached);
 

@@ -2,9 +2,7 @@
 // its ranks and saved checkpoints. The next agent with this work directory sends them. Otherwise a node that
 // shut down gracefully would look like a crash, and its jobs would lose an attempt.
 //
-// One file, WORK_DIR/undelivered: the node name, then each message as a frame. It is on disk when
-// StoreUndelivered returns. The messages are those that a new stream would carry again (outbox.h); the
-// coordinator ignores those of old attempts.
+// One file, WORK_DIR/undelivered: the node name, then each message as a frame.
 //
 // REQUIRES: the lock of the work directory (log_keeper.h). Not thread-safe.
 #pragma once
@@ -18,7 +16,7 @@
 
 namespace fsdpd {
 
-// Replaces the file; removes it if `messages` is empty. UNAVAILABLE with the path and the system error.
+// Replaces the file durably; removes it if `messages` is empty. UNAVAILABLE with the path and the error.
 absl::Status StoreUndelivered(const std::string& work_dir, const std::string& node,
                               const std::vector<v1::AgentMessage>& messages);
 

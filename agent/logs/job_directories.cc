@@ -6,12 +6,12 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "agent/launch/attempt.h"
 #include "agent/logs/removed_files.h"
 #include "base/log.h"
+#include "base/process/text_files.h"
 
 namespace fsdpd {
 namespace {
@@ -26,10 +26,9 @@ struct Directory {
 // Returns the latest write time of the files in `directory`, or `written` if that is later. Skips files that
 // are removed meanwhile.
 fs::file_time_type NewestIn(const fs::path& directory, fs::file_time_type written, bool* any) {
-  std::error_code error;
-  for (fs::directory_iterator file(directory, error), end; !error && file != end; file.increment(error)) {
+  for (const fs::directory_entry& file : EntriesIn(directory)) {
     std::error_code gone;
-    const fs::file_time_type time = file->last_write_time(gone);
+    const fs::file_time_type time = file.last_write_time(gone);
     if (gone) continue;
     written = std::max(written, time);
     *any = true;
@@ -46,11 +45,11 @@ bool Poll(const fs::directory_entry& entry, Directory* directory) {
     return false;
   directory->written = entry.last_write_time(error);
   bool is_job = false;
-  for (fs::directory_iterator part(entry.path(), error), end; !error && part != end; part.increment(error)) {
-    const std::string name = part->path().filename().string();
+  for (const fs::directory_entry& part : EntriesIn(entry.path())) {
+    const std::string name = part.path().filename().string();
     const bool attempt = absl::StartsWith(name, "attempt-");
     bool any = false;
-    if (attempt || name == "steps") directory->written = NewestIn(part->path(), directory->written, &any);
+    if (attempt || name == "steps") directory->written = NewestIn(part.path(), directory->written, &any);
     is_job = is_job || attempt || any || name == kRemovedFiles;
   }
   return is_job;
@@ -58,10 +57,9 @@ bool Poll(const fs::directory_entry& entry, Directory* directory) {
 
 std::vector<Directory> NewestFirst(const std::string& work_dir) {
   std::vector<Directory> directories;
-  std::error_code error;
-  for (fs::directory_iterator entry(work_dir, error), end; !error && entry != end; entry.increment(error)) {
+  for (const fs::directory_entry& entry : EntriesIn(work_dir)) {
     Directory directory;
-    if (Poll(*entry, &directory)) directories.push_back(std::move(directory));
+    if (Poll(entry, &directory)) directories.push_back(std::move(directory));
   }
   std::sort(directories.begin(), directories.end(), [](const Directory& a, const Directory& b) {
     return std::tie(a.written, a.job_id) > std::tie(b.written, b.job_id);
@@ -91,22 +89,19 @@ void AddPath(const fs::directory_entry& entry, AttemptFiles* files) {
   files->paths.push_back(entry.path());
   files->written = std::max(files->written, NewestIn(entry.path(), entry.last_write_time(error), &any));
   files->bytes += BytesOnDisk(entry.path());
-  for (fs::directory_iterator file(entry.path(), error), end; !error && file != end; file.increment(error))
-    files->bytes += BytesOnDisk(file->path());
+  for (const fs::directory_entry& file : EntriesIn(entry.path())) files->bytes += BytesOnDisk(file.path());
 }
 
 // Attempts of a job, by number.
 std::vector<AttemptFiles> AttemptsOf(const fs::path& job) {
   std::map<int, AttemptFiles> by_number;
   for (const fs::path& directory : {job, job / "steps"}) {
-    std::error_code error;
-    for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
-         entry.increment(error)) {
-      const std::string name = entry->path().filename().string();
+    for (const fs::directory_entry& entry : EntriesIn(directory)) {
+      const std::string name = entry.path().filename().string();
       absl::string_view rest = name;
       int number = 0;
       if (!absl::ConsumePrefix(&rest, "attempt-")) continue;
-      if (absl::SimpleAtoi(rest.substr(0, rest.find('.')), &number)) AddPath(*entry, &by_number[number]);
+      if (absl::SimpleAtoi(rest.substr(0, rest.find('.')), &number)) AddPath(entry, &by_number[number]);
     }
   }
   std::vector<AttemptFiles> attempts;

@@ -1,13 +1,11 @@
-// Directories that jobs have left in an agent's work dir (WORK_DIR/JOB, log_keeper.h), with their logs,
-// steps, traces and evidence of hangs: retention by number and age. The directories with the oldest last
-// write are removed first; the directory of a running job is kept regardless of its age. The directory of a
-// job that was deleted in the coordinator is removed immediately. If the rest exceeds max_bytes, the attempts
-// with the oldest last write are removed, except running attempts and the newest attempt of a running job.
-// Removed logs and evidence are recorded (removed_files.h).
+// Directories that jobs have left in an agent's work dir (WORK_DIR/JOB, log_keeper.h): retention by number
+// and age. The directories with the oldest last write are removed first; the directory of a running job is
+// kept. The directory of a job that was deleted in the coordinator is removed immediately. If the rest
+// exceeds max_bytes, the attempts with the oldest last write are removed, except running attempts and the
+// newest attempt of a running job. Removed logs and evidence are recorded (removed_files.h).
 //
 // A dedicated thread removes files, so that a slow disk blocks no caller: at startup, every kPruneEvery, and
-// after Forget. A directory that cannot be removed is logged and tried again. Other files in the work
-// directory are not touched.
+// after Forget. A directory that cannot be removed is logged and tried again.
 //
 // Thread-safe. `hosted` is called on that thread and may block.
 #pragma once

@@ -75,21 +75,18 @@ UniqueFd OpenLog(const std::string& path) {
   return UniqueFd(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
 }
 
-constexpr int kHole = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+absl::Status PunchHole(const std::string& log, int fd, int64_t begin, int64_t bytes) {
+  constexpr int kHole = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+  return fallocate(fd, kHole, begin, bytes) == 0 ? absl::OkStatus() : ErrnoStatus(log);
+}
 
 absl::Status Cut(const std::string& log, int fd, int64_t to) {
   // Punching a hole far beyond the end changes nothing and tests whether the file system supports holes,
   // before WriteFront() announces one.
-  if (fallocate(fd, kHole, lseek(fd, 0, SEEK_END) + kFarBehind, kBlockBytes) != 0) return ErrnoStatus(log);
+  FSDPD_RETURN_IF_ERROR(PunchHole(log, fd, lseek(fd, 0, SEEK_END) + kFarBehind, kBlockBytes));
   FSDPD_ASSIGN_OR_RETURN(const LogFront front, FrontAt(fd, FrontOf(log), to));
   FSDPD_RETURN_IF_ERROR(WriteFront(log, front));
-  return fallocate(fd, kHole, 0, front.bytes) == 0 ? absl::OkStatus() : ErrnoStatus(log);
-}
-
-// The .front file belongs to the new file at this path, so it is not written: readers cannot open the
-// unlinked file.
-absl::Status CutRemoved(const std::string& log, int fd, int64_t to) {
-  return fallocate(fd, kHole, 0, to) == 0 ? absl::OkStatus() : ErrnoStatus(log);
+  return PunchHole(log, fd, 0, front.bytes);
 }
 
 }  // namespace
@@ -173,7 +170,8 @@ void LogBound::Bound(const std::string& path, const Log& log) {
   const int64_t kept = log.removed ? facts.st_blocks * kStatBlockBytes : facts.st_size - FrontOf(path).bytes;
   if (kept <= max_bytes_) return;
   const int64_t to = facts.st_size - max_bytes_ / kParts * (kParts - 1);
-  const absl::Status cut = log.removed ? CutRemoved(path, log.fd.get(), to) : Cut(path, log.fd.get(), to);
+  // The .front file belongs to the file that is now at this path: readers cannot open the unlinked one.
+  const absl::Status cut = log.removed ? PunchHole(path, log.fd.get(), 0, to) : Cut(path, log.fd.get(), to);
   if (cut.ok() || std::exchange(failure_logged_, true)) return;
   LogWarning("log limit cannot be enforced, so logs grow max_bytes=%d error=%s", max_bytes_, cut.message());
 }

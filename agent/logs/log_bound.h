@@ -5,21 +5,17 @@
 //   rank-0.log        |<--- hole: front.bytes --->|<--- at most max_bytes --->|
 //   rank-0.log.front  "front.bytes front.lines"
 //
-// The .front file names the first remaining line. It is written before the hole is punched, so bytes that
-// were read at or after FrontOf() are what the rank wrote.
+// The .front file is written before the hole is punched, so bytes that were read at or after FrontOf() are
+// what the rank wrote.
 //
-// The limit also applies if a log is removed or replaced while its rank writes: the descriptor opened by
-// Watch still reaches the unlinked file, and `removed` is called.
-//
-// A thread checks the sizes a few times per second, so a log may exceed the limit briefly. On file systems
-// without holes logs grow; this is logged once.
+// The limit also applies to a log that is removed or replaced while its rank writes: the descriptor opened by
+// Watch still reaches the unlinked file, and `removed` is called. On file systems without holes logs grow;
+// this is logged once.
 //
 //   Watch when a rank begins to write, Unwatch when no process can write any more
 //
 // Thread-safe.
 #pragma once
-
-#include <absl/status/statusor.h>
 
 #include <cstdint>
 #include <functional>

@@ -1,9 +1,7 @@
 #include "agent/logs/log_keeper.h"
 
-#include <absl/strings/match.h>
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
-#include <absl/strings/str_format.h>
 #include <absl/strings/strip.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -26,6 +24,7 @@
 #include "base/errno_status.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/process/text_files.h"
 #include "base/rank/trace_file.h"
 
 namespace fsdpd {
@@ -69,11 +68,10 @@ RankId IdOf(const v1::ReadLogs& ask) { return {{ask.job_id(), ask.attempt()}, as
 absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& directory) {
   std::vector<std::string> names;
   std::error_code error;
-  std::filesystem::directory_iterator entry(directory, error);
-  if (error == std::errc::no_such_file_or_directory) return names;
-  for (const std::filesystem::directory_iterator end; !error && entry != end; entry.increment(error))
-    names.push_back(entry->path().filename());
-  if (error) return absl::UnavailableError(ErrnoText(absl::StrCat("cannot list ", directory), error.value()));
+  for (const std::filesystem::directory_entry& entry : EntriesIn(directory, &error))
+    names.push_back(entry.path().filename());
+  if (error && error != std::errc::no_such_file_or_directory)
+    return absl::UnavailableError(ErrnoText(absl::StrCat("cannot list ", directory), error.value()));
   return names;
 }
 
@@ -155,6 +153,12 @@ struct LogKeeper::Request {
   bool has_window() const { return ask.window_bytes() > 0; }
   bool of_whole_files() const { return ask.has_traces() || ask.evidence(); }
   bool may_send() const { return !has_window() || credit > 0; }
+  AttemptId attempt() const { return IdOf(ask).of; }
+  bool Wants(int rank) const { return ask.rank() < 0 || ask.rank() == rank; }
+  LogFile* AddFile(int rank) {
+    files.emplace_back().id = {attempt(), rank};
+    return &files.back();
+  }
   // Bytes per read. With a window, about its size, and at least one line: unread data stays in the file.
   size_t ReadBytes() const {
     if (!has_window()) return kReadBytes;
@@ -251,10 +255,8 @@ absl::StatusOr<UniqueFd> LogKeeper::OpenForRank(const RankId& id) {
 void LogKeeper::RankEnded(const RankId& id) {
   loss_.Unwatch(PathOf(id));
   bound_.Unwatch(PathOf(id));
-  {
-    MutexLock lock(&mutex_);
-    live_.erase(id);
-  }
+  MutexLock lock(&mutex_);
+  live_.erase(id);
   changed_.SignalAll();
 }
 
@@ -283,19 +285,15 @@ std::vector<std::string> LogKeeper::Tail(const RankId& id, int lines) const {
 }
 
 void LogKeeper::Read(const v1::ReadLogs& ask) {
-  {
-    MutexLock lock(&mutex_);
-    asked_.push_back(ask);
-  }
+  MutexLock lock(&mutex_);
+  asked_.push_back(ask);
   changed_.SignalAll();
 }
 
 void LogKeeper::Grant(const v1::LogGrant& grant) {
-  {
-    MutexLock lock(&mutex_);
-    if (requests_.count(grant.request()) == 0) return;
-    granted_.push_back(grant);
-  }
+  MutexLock lock(&mutex_);
+  if (requests_.count(grant.request()) == 0) return;
+  granted_.push_back(grant);
   changed_.SignalAll();
 }
 
@@ -317,17 +315,20 @@ void LogKeeper::Fail(int64_t request, const absl::Status& why) {
 }
 
 absl::StatusOr<std::shared_ptr<LogKeeper::Request>> LogKeeper::Open(const v1::ReadLogs& ask) const {
-  const AttemptId attempt{ask.job_id(), ask.attempt()};
   FSDPD_RETURN_IF_ERROR(CheckJobId(ask.job_id()));
   auto request = std::make_shared<Request>();
   request->ask = ask;
   request->credit = ask.window_bytes();
-  if (ask.has_traces() || ask.has_steps() || ask.evidence()) {
-    FSDPD_RETURN_IF_ERROR(ask.has_traces()  ? FindTraces(request.get())
-                          : ask.has_steps() ? FindSteps(request.get())
-                                            : FindEvidence(request.get()));
-    return request;
-  }
+  FSDPD_RETURN_IF_ERROR(ask.has_traces()  ? FindTraces(request.get())
+                        : ask.has_steps() ? FindSteps(request.get())
+                        : ask.evidence()  ? FindEvidence(request.get())
+                                          : FindLogs(request.get()));
+  return request;
+}
+
+absl::Status LogKeeper::FindLogs(Request* request) const {
+  const v1::ReadLogs& ask = request->ask;
+  const AttemptId attempt = request->attempt();
   std::vector<int> ranks = {ask.rank()};
   if (ask.rank() < 0) {
     FSDPD_ASSIGN_OR_RETURN(ranks, RanksIn(AttemptDirectory(work_dir_, attempt), ".log"));
@@ -350,59 +351,47 @@ absl::StatusOr<std::shared_ptr<LogKeeper::Request>> LogKeeper::Open(const v1::Re
     }
     request->files.push_back(std::move(file));
   }
-  AddRemoved(request.get(), "log", ".log");
-  if (!request->files.empty()) return request;
+  AddRemoved(request, "log", ".log");
+  if (!request->files.empty()) return absl::OkStatus();
   const std::string object = ask.rank() < 0 ? ToString(attempt) : ToString(RankId{attempt, ask.rank()});
   return absl::NotFoundError(absl::StrCat("this node has no log of ", object));
 }
 
 // A notice in place of each file that was asked for and removed.
 void LogKeeper::AddRemoved(Request* request, absl::string_view what, absl::string_view suffix) const {
-  const v1::ReadLogs& ask = request->ask;
-  const AttemptId attempt{ask.job_id(), ask.attempt()};
-  for (const int rank : RanksRemoved(work_dir_, attempt, suffix)) {
+  for (const int rank : RanksRemoved(work_dir_, request->attempt(), suffix)) {
     const auto is_of_rank = [rank](const LogFile& file) { return file.id.rank == rank; };
-    if (ask.rank() >= 0 && ask.rank() != rank) continue;
+    if (!request->Wants(rank)) continue;
     if (std::any_of(request->files.begin(), request->files.end(), is_of_rank)) continue;
-    LogFile file;
-    file.id = {attempt, rank};
-    file.finished = true;
-    file.lines.push_back({RemovalNotice(what, file.id), /*notice=*/true});
-    request->files.push_back(std::move(file));
+    LogFile* const file = request->AddFile(rank);
+    file->finished = true;
+    file->lines.push_back({RemovalNotice(what, file->id), /*notice=*/true});
   }
 }
 
 // Finds the requested traces. They are complete when they appear, so these files do not grow.
 absl::Status LogKeeper::FindTraces(Request* request) const {
-  const v1::ReadLogs& ask = request->ask;
-  const AttemptId attempt{ask.job_id(), ask.attempt()};
-  const std::string directory = DirectoryOf(attempt);
+  const v1::StepRange& asked = request->ask.traces();
+  const std::string directory = DirectoryOf(request->attempt());
   FSDPD_ASSIGN_OR_RETURN(const std::vector<TraceOf> traces, TracesIn(directory));
   for (const TraceOf& trace : traces) {
-    const bool wanted = trace.step >= ask.traces().first() && trace.step <= ask.traces().last();
-    if (!wanted || (ask.rank() >= 0 && ask.rank() != trace.rank)) continue;
-    LogFile file;
-    file.id = {attempt, trace.rank};
-    file.step = trace.step;
-    file.path = absl::StrCat(directory, "/", TraceFileName(trace.step, trace.rank));
-    request->files.push_back(std::move(file));
+    if (trace.step < asked.first() || trace.step > asked.last() || !request->Wants(trace.rank)) continue;
+    LogFile* const file = request->AddFile(trace.rank);
+    file->step = trace.step;
+    file->path = absl::StrCat(directory, "/", TraceFileName(trace.step, trace.rank));
   }
   if (!request->files.empty()) return absl::OkStatus();
-  return absl::NotFoundError(absl::StrCat("this node does not have the trace of ", ToString(attempt)));
+  return absl::NotFoundError(
+      absl::StrCat("this node does not have the trace of ", ToString(request->attempt())));
 }
 
 // Finds hang evidence. Each file is renamed when complete and replaced by a later hang.
 absl::Status LogKeeper::FindEvidence(Request* request) const {
-  const v1::ReadLogs& ask = request->ask;
-  const AttemptId attempt{ask.job_id(), ask.attempt()};
+  const AttemptId attempt = request->attempt();
   FSDPD_ASSIGN_OR_RETURN(const std::vector<int> ranks,
                          RanksIn(AttemptDirectory(work_dir_, attempt), kEvidenceSuffix));
   for (const int rank : ranks) {
-    if (ask.rank() >= 0 && ask.rank() != rank) continue;
-    LogFile file;
-    file.id = {attempt, rank};
-    file.path = EvidencePath(PathOf(file.id));
-    request->files.push_back(std::move(file));
+    if (request->Wants(rank)) request->AddFile(rank)->path = EvidencePath(PathOf({attempt, rank}));
   }
   AddRemoved(request, "hang evidence", kEvidenceSuffix);
   if (!request->files.empty()) return absl::OkStatus();
@@ -415,33 +404,10 @@ absl::Status LogKeeper::FindSteps(Request* request) const {
   if (steps_ == nullptr) return absl::NotFoundError("this node does not record steps");
   FSDPD_ASSIGN_OR_RETURN(std::vector<StepRecords::Line> lines,
                          steps_->Read(ask.job_id(), ask.attempt(), ask.steps()));
-  LogFile file;
-  file.id = {{ask.job_id(), ask.attempt()}, 0};
-  file.finished = true;
+  LogFile* const file = request->AddFile(0);
+  file->finished = true;
   for (StepRecords::Line& line : lines)
-    file.lines.push_back({std::move(line.json), /*notice=*/false, line.step});
-  request->files.push_back(std::move(file));
-  return absl::OkStatus();
-}
-
-// Reads the next bytes of a trace or evidence file, which stays open while there are more.
-absl::Status LogKeeper::ReadWhole(Request* request, LogFile* file) {
-  if (file->finished || !file->lines.empty()) return absl::OkStatus();
-  if (!file->fd.valid()) file->fd = UniqueFd(open(file->path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  // The file existed when the request began, so this is not NOT_FOUND, which would mean that the node never
-  // had it.
-  if (!file->fd.valid()) return absl::UnavailableError(ErrnoText(absl::StrCat("cannot read ", file->path)));
-  std::string bytes(request->ReadBytes(), '\0');
-  const ssize_t got = pread(file->fd.get(), bytes.data(), bytes.size(), file->offset);
-  if (got < 0) return ErrnoStatus(absl::StrCat("cannot read ", file->path));
-  std::vector<std::string> lines;
-  file->offset += got;
-  file->splitter.Append(absl::string_view(bytes.data(), static_cast<size_t>(got)), &lines);
-  file->finished = got == 0;
-  if (file->finished) file->splitter.Finish(&lines);
-  if (file->finished) file->fd = UniqueFd();
-  request->progress = true;
-  for (std::string& line : lines) file->lines.push_back({std::move(line)});
+    file->lines.push_back({std::move(line.json), /*notice=*/false, line.step});
   return absl::OkStatus();
 }
 
@@ -489,32 +455,41 @@ void LogKeeper::RestartAfterTruncation(LogFile* file) {
   file->last.clear();
 }
 
-// Reads the next data of a log once all earlier lines were sent; at its end, adds a notice if lines are being
-// lost.
+// Opens a file that was complete when the request began. So a missing file is not NOT_FOUND, which would mean
+// that the node never had it.
+absl::Status LogKeeper::OpenWhole(LogFile* file) {
+  if (!file->fd.valid()) file->fd = UniqueFd(open(file->path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  return file->fd.valid() ? absl::OkStatus()
+                          : absl::UnavailableError(ErrnoText(absl::StrCat("cannot read ", file->path)));
+}
+
+// Reads the next data of a file once all earlier lines were sent; at the end of a log, adds a notice if lines
+// are being lost. A trace or evidence file stays open only while there is more of it.
 absl::Status LogKeeper::ReadMore(Request* request, LogFile* file) {
   if (file->finished || !file->lines.empty()) return absl::OkStatus();
+  const bool whole = request->of_whole_files();
+  if (whole) FSDPD_RETURN_IF_ERROR(OpenWhole(file));
   // Before the read: if the rank ends in between, this read or the next one finds all it wrote.
-  const bool live = IsLive(file->id);
+  const bool live = !whole && IsLive(file->id);
   std::string bytes(request->ReadBytes(), '\0');
   const ssize_t got = pread(file->fd.get(), bytes.data(), bytes.size(), file->offset);
   if (got < 0) return ErrnoStatus(absl::StrCat("cannot read ", file->path));
+  request->progress |= got > 0 || whole;
   // After the read: data that was dropped before it ended is known by now.
-  if (got > 0 && SkipDropped(file)) {
-    request->progress = true;
-    return absl::OkStatus();
-  }
-  if (got > 0 ? WasRewritten(*file) : SizeOf(file->fd.get()) < file->offset) {
+  if (!whole && got > 0 && SkipDropped(file)) return absl::OkStatus();
+  if (!whole && (got > 0 ? WasRewritten(*file) : SizeOf(file->fd.get()) < file->offset)) {
     RestartAfterTruncation(file);
     request->progress = true;
     return absl::OkStatus();
   }
   bytes.resize(static_cast<size_t>(got));
   std::vector<std::string> lines;
-  file->Pass(bytes);
+  if (whole) file->offset += got;
+  if (!whole) file->Pass(bytes);
   file->splitter.Append(bytes, &lines);
   file->finished = got == 0 && !(request->ask.follow() && live);
   if (file->finished) file->splitter.Finish(&lines);
-  request->progress |= got > 0;
+  if (file->finished && whole) file->fd = UniqueFd();
   file->Take(std::move(lines));
   if (got > 0 || !live) return absl::OkStatus();
   std::string notice = loss_.Notice();
@@ -549,8 +524,7 @@ bool LogKeeper::ServeOnce(Request* request, bool* progress, bool* done) {
   for (size_t turn = 0; turn < files && request->may_send(); ++turn) {
     const size_t at = (first + turn) % files;
     LogFile* file = &request->files[at];
-    const auto read_more = request->of_whole_files() ? &LogKeeper::ReadWhole : &LogKeeper::ReadMore;
-    if (const absl::Status read = (this->*read_more)(request, file); !read.ok()) {
+    if (const absl::Status read = ReadMore(request, file); !read.ok()) {
       *done = true;
       Fail(request->ask.request(), read);
       return true;
@@ -566,13 +540,11 @@ bool LogKeeper::ServeOnce(Request* request, bool* progress, bool* done) {
   *progress = request->progress;
   *done = std::all_of(request->files.begin(), request->files.end(),
                       [](const LogFile& file) { return file.finished && file.lines.empty(); });
-  if (*done) {
-    v1::LogLines end;
-    end.set_request(request->ask.request());
-    end.set_end(true);
-    return deliver_(std::move(end));
-  }
-  return true;
+  if (!*done) return true;
+  v1::LogLines end;
+  end.set_request(request->ask.request());
+  end.set_end(true);
+  return deliver_(std::move(end));
 }
 
 absl::Status LogKeeper::Begin(const v1::ReadLogs& ask, int64_t drops) {

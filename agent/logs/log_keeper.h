@@ -3,19 +3,18 @@
 // written. Traces (base/rank/trace_file.h), hang evidence (hang_evidence.h) and step records (step_records.h)
 // use the same requests, one file after the other.
 //
-// Ranks write to their files directly, so a slow reader or a dead agent does not block a rank, and no line is
-// lost in between. A full or failing disk loses log lines but never stops a rank: if the file cannot be
-// opened, the rank writes to /dev/null, and readers get a notice (log_loss.h). A file above its size limit
-// loses its oldest lines (log_bound.h): a reader that has not read them gets a notice with their number, and
-// continues after them. After a log is truncated, readers get a notice and then the new content. A notice
-// also replaces a log or evidence that was removed to stay within --work-mib (removed_files.h).
+// Ranks write to their files directly, so a slow reader or a dead agent does not block a rank. A full or
+// failing disk loses log lines but never stops a rank: if the file cannot be opened, the rank writes to
+// /dev/null. Readers get a notice about lost output (log_loss.h), about lines that were dropped at the size
+// limit (log_bound.h), about a truncation, and in place of a file that was removed to stay within --work-mib
+// (removed_files.h).
 //
 //   OpenForRank at launch, RankEnded when no process can write any more, which ends a follow.
 //   Read answers through `deliver` on a thread of this object. Grant extends the window of a request.
 //   DropAll when the stream is lost: requests from before it are not served after it.
 //
 // A request with a window is served until the window is used up, and continues with each Grant; its ranks
-// take turns. Unread data stays in the files. A file that cannot be read ends the request with an error.
+// take turns. A file that cannot be read ends the request with an error.
 //
 // Thread-safe. `deliver` may block, and returns false if the stream has ended, which ends the request.
 #pragma once
@@ -82,10 +81,11 @@ class LogKeeper : public RankLogs {
   absl::StatusOr<std::shared_ptr<Request>> Open(const v1::ReadLogs& ask) const;
   bool ServeOnce(Request* request, bool* progress, bool* done);
   void AddRemoved(Request* request, absl::string_view what, absl::string_view suffix) const;
+  absl::Status FindLogs(Request* request) const;
   absl::Status FindTraces(Request* request) const;
   absl::Status FindSteps(Request* request) const;
   absl::Status FindEvidence(Request* request) const;
-  absl::Status ReadWhole(Request* request, LogFile* file);
+  static absl::Status OpenWhole(LogFile* file);
   absl::Status ReadMore(Request* request, LogFile* file);
   bool SkipDropped(LogFile* file) const;
   static bool WasRewritten(const LogFile& file);

@@ -1,8 +1,6 @@
 #include "agent/logs/log_lines.h"
 
 #include <absl/strings/match.h>
-#include <absl/strings/str_join.h>
-#include <absl/strings/str_split.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -45,7 +45,9 @@ int TryDisk(const std::string& work_dir) {
 }  // namespace
 
 LogLoss::LogLoss(std::string work_dir, std::function<void(absl::Duration)> lost)
-    : work_dir_(std::move(work_dir)), lost_(std::move(lost)), thread_([this] { Run(); }) {}
+    : work_dir_(std::move(work_dir)), lost_(std::move(lost)), thread_([this] {
+        while (AwaitNextPoll()) Poll();
+      }) {}
 
 LogLoss::~LogLoss() {
   {
@@ -85,10 +87,6 @@ void LogLoss::Removed(const std::string& log) {
 std::string LogLoss::Notice() const {
   MutexLock lock(&mutex_);
   return why_.empty() ? "" : absl::StrCat("[fsdpd-agent: output of the rank is being lost: ", why_, "]");
-}
-
-void LogLoss::Run() {
-  while (AwaitNextPoll()) Poll();
 }
 
 // Waits for the next check; false if it is time to stop. Without ranks the disk is not touched, so that idle

@@ -1,8 +1,7 @@
-// Detection of lost log output. Ranks write to their files directly, so the agent does not see their writes
-// fail on a full disk. While any rank writes, a thread writes one page to the disk every second: from the
-// first failure to the next success, output of ranks counts as lost. The beginning and the end are logged,
-// the time is counted, and after the end a notice is appended to each log that has a gap. Time also counts
-// while a rank writes to a log that was removed or replaced; a new file at its path has a notice for readers.
+// Detection of lost log output. The agent does not see writes of ranks fail on a full disk. While any rank
+// writes, a thread writes one page to the disk every second: from the first failure to the next success,
+// output of ranks counts as lost. After the end a notice is appended to each log that has a gap. Time also
+// counts while a rank writes to a log that was removed or replaced; a new file at its path has a notice.
 //
 //   Watch when a rank begins to write, Unwatch when no process can write any more
 //
@@ -35,7 +34,6 @@ class LogLoss {
   std::string Notice() const;
 
  private:
-  void Run();
   bool AwaitNextPoll();
   void Poll();
 

@@ -6,9 +6,9 @@
 #include <absl/strings/strip.h>
 
 #include <fstream>
-#include <iterator>
 
 #include "base/log.h"
+#include "base/process/text_files.h"
 
 namespace fsdpd {
 namespace {
@@ -20,11 +20,7 @@ constexpr uintmax_t kMaxRecordBytes = 1 << 20;
 
 // By a rename: a reader sees the old record or the new one.
 void DropOldestHalf(const fs::path& record) {
-  std::string text;
-  {
-    std::ifstream in(record);
-    text.assign(std::istreambuf_iterator<char>(in), {});
-  }
+  const std::string text = ReadText(record);
   const size_t line_end = text.find('\n', text.size() / 2);
   const fs::path rewritten = record.string() + ".rewritten";
   std::ofstream out(rewritten, std::ios::trunc);
@@ -39,10 +35,8 @@ void DropOldestHalf(const fs::path& record) {
 std::vector<std::string> RankFilesOf(const fs::path& job, int attempt) {
   const std::string directory = absl::StrCat("attempt-", attempt);
   std::vector<std::string> files;
-  std::error_code error;
-  for (fs::directory_iterator file(job / directory, error), end; !error && file != end;
-       file.increment(error)) {
-    const std::string name = file->path().filename().string();
+  for (const fs::directory_entry& file : EntriesIn(job / directory)) {
+    const std::string name = file.path().filename().string();
     if (absl::StartsWith(name, "rank-")) files.push_back(absl::StrCat(directory, "/", name));
   }
   return files;

@@ -5,7 +5,6 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
 #include <absl/strings/strip.h>
-#include <absl/time/clock.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -17,12 +16,11 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
-#include <limits>
-#include <optional>
 
 #include "base/check.h"
 #include "base/errno_status.h"
 #include "base/log.h"
+#include "base/process/text_files.h"
 
 namespace fsdpd {
 namespace {
@@ -93,10 +91,6 @@ std::string DirectoryOf(const std::string& work_dir, const std::string& job_id) 
   return absl::StrCat(work_dir, "/", job_id, "/steps");
 }
 
-std::string NameOf(int attempt, int64_t began, int64_t first) {
-  return absl::StrCat("attempt-", attempt, ".began-", began, ".from-", first, ".jsonl");
-}
-
 bool ParseName(const std::string& name, Segment* segment) {
   const std::vector<absl::string_view> parts = absl::StrSplit(name, '.');
   if (parts.size() != 4 || parts[3] != "jsonl") return false;
@@ -112,18 +106,17 @@ bool ParseName(const std::string& name, Segment* segment) {
 absl::StatusOr<std::vector<Segment>> SegmentsIn(const std::string& directory, int attempt) {
   std::vector<Segment> segments;
   std::error_code error;
-  fs::directory_iterator entry(directory, error);
-  if (error == std::errc::no_such_file_or_directory) return segments;
-  for (const fs::directory_iterator end; !error && entry != end; entry.increment(error)) {
+  for (const fs::directory_entry& entry : EntriesIn(directory, &error)) {
     Segment segment;
-    if (!ParseName(entry->path().filename(), &segment)) continue;
+    if (!ParseName(entry.path().filename(), &segment)) continue;
     if (attempt > 0 && segment.attempt != attempt) continue;
-    segment.path = entry->path();
+    segment.path = entry.path();
     std::error_code gone;
-    segment.bytes = static_cast<int64_t>(entry->file_size(gone));
+    segment.bytes = static_cast<int64_t>(entry.file_size(gone));
     if (!gone) segments.push_back(std::move(segment));
   }
-  if (error) return absl::UnavailableError(absl::StrCat("cannot list ", directory, ": ", error.message()));
+  if (error && error != std::errc::no_such_file_or_directory)
+    return absl::UnavailableError(absl::StrCat("cannot list ", directory, ": ", error.message()));
   std::sort(segments.begin(), segments.end(), [](const Segment& a, const Segment& b) {
     return std::tie(a.attempt, a.first) < std::tie(b.attempt, b.first);
   });
@@ -318,11 +311,9 @@ void StepRecords::Add(const AttemptId& id, const v1::StepReport& report) {
 }
 
 void StepRecords::Ended(const AttemptId& id) {
-  {
-    MutexLock lock(&mutex_);
-    waiting_.push_back({id, 0, ""});  // Not limited: at most one per attempt.
-    ++added_;
-  }
+  MutexLock lock(&mutex_);
+  waiting_.push_back({id, 0, ""});  // Not limited: at most one per attempt.
+  ++added_;
   changed_.SignalAll();
 }
 
@@ -337,10 +328,8 @@ void StepRecords::Run() {
       waiting_.pop_front();
     }
     Write(next);
-    {
-      MutexLock lock(&mutex_);
-      ++written_;
-    }
+    MutexLock lock(&mutex_);
+    ++written_;
     changed_.SignalAll();
   }
 }
@@ -396,7 +385,8 @@ absl::Status StepRecords::Begin(Open* open, const Waiting& next) {
     open->looked = true;
   }
   Prune(directory, next.id.attempt, limits_);
-  open->path = absl::StrCat(directory, "/", NameOf(next.id.attempt, open->began, next.step));
+  open->path = absl::StrCat(directory, "/attempt-", next.id.attempt, ".began-", open->began, ".from-",
+                            next.step, ".jsonl");
   open->fd = UniqueFd(::open(open->path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644));
   open->bytes = 0;
   return open->fd.valid() ? absl::OkStatus() : ErrnoStatus(open->path);

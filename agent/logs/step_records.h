@@ -1,7 +1,6 @@
 // Records of the steps that rank 0 of a job reports: WORK_DIR/JOB_ID/steps/attempt-2.began-11.from-251.jsonl,
-// one line of JSON per step with the fields of StepRecord (proto/fsdpd/v1/steps.proto). It owns the names of
-// these files, their retention, and reading them. They are removed together with the logs of the job
-// (job_directories.h).
+// one line of JSON per step with the fields of StepRecord (proto/fsdpd/v1/steps.proto). They are removed
+// together with the logs of the job (job_directories.h).
 //
 // A file is a segment: consecutive steps of one attempt without gaps, starting at the step in its name. A
 // segment ends at its size limit, or at a step that could not be written or was not reported; the next step
@@ -10,10 +9,8 @@
 //   attempt-2.began-11.from-11.jsonl    steps 11..250
 //   attempt-2.began-11.from-253.jsonl   steps 253..    (251 and 252 are missing)
 //
-// A line that was torn by a crash is the last of its segment and is ignored.
-//
-// Per attempt, the newest segments up to attempt_bytes are retained: by default at least a million steps of
-// about 380 bytes.
+// A line that was torn by a crash is the last of its segment and is ignored. Per attempt, the newest segments
+// up to attempt_bytes are retained: by default at least a million steps of about 380 bytes.
 //
 // A dedicated thread writes, so that a disk that hangs blocks no rank. Steps beyond the queue limit are lost.
 // For these and for steps that could not be written, the first is logged and `missed` is called for each.
@@ -31,7 +28,6 @@
 #include <map>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "agent/launch/attempt.h"
@@ -56,7 +52,6 @@ class StepRecords {
     std::string json;
   };
 
-  // `missed`: called for each step that is not recorded.
   StepRecords(std::string work_dir, std::function<void()> missed, StepRecordLimits limits = {});
   ~StepRecords();  // Writes queued steps.
 

@@ -1,9 +1,6 @@
 // Compute time per rank, accumulated until it is sent to the coordinator: one message per attempt every few
-// seconds instead of one per step, so that thousands of agents cost the coordinator little. The coordinator
-// compares ranks across nodes and decides which of them are slow (coordinator/attempt/compute_scores.h).
-//
-// Messages are sent only with step reports: a rank that makes no progress is reported by no_progress.h
-// instead.
+// seconds, so that thousands of agents cost the coordinator little. The coordinator decides which ranks are
+// slow (coordinator/attempt/compute_scores.h).
 //
 // Not thread-safe.
 #pragma once

@@ -10,11 +10,11 @@
 #include <absl/time/time.h>
 #include <prometheus/metric_family.h>
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "agent/launch/attempt.h"
@@ -25,8 +25,7 @@
 namespace fsdpd {
 
 constexpr absl::Duration kSeriesLinger = absl::Minutes(5);
-constexpr size_t kMaxEndedJobs =
-    16;  // Many jobs of a few seconds usually come from one script, so few of them matter.
+constexpr size_t kMaxEndedJobs = 16;  // Many jobs of a few seconds usually come from one script.
 
 class MetricsExporter {
  public:
@@ -34,19 +33,34 @@ class MetricsExporter {
   MetricsExporter(std::string node, int slots, Clock* clock);
 
   void RankLaunched(const RankId& id, const std::string& device);
-  void RankPlanned(const RankId& id, const v1::MemoryPlan& plan, int64_t steps);  // `steps`: train.steps.
-  void RankStepped(const RankId& id, int world, const v1::StepReport& report);
-  void RankTimeline(const RankId& id, const v1::StepTimeline& timeline);
-  void RankSaves(const RankId& id);  // The job has checkpoints.
-  void RankRoundsToFp8(const RankId& id);
-  void CheckpointSaved(const RankId& id, const v1::SavedCheckpoint& saved);
+  void RankPlanned(const RankId& id, const v1::MemoryPlan& plan, int64_t steps) {  // `steps`: train.steps.
+    Update(id, [&](RankSeries* series) {
+      series->SetPlan(plan);
+      series->SetGoal(steps);
+    });
+  }
+  void RankStepped(const RankId& id, int world, const v1::StepReport& report) {
+    Update(id, [&](RankSeries* series) { series->Add(report, world); });
+  }
+  void RankTimeline(const RankId& id, const v1::StepTimeline& timeline) {
+    Update(id, [&](RankSeries* series) { series->Add(timeline); });
+  }
+  void RankSaves(const RankId& id) {  // The job has checkpoints.
+    Update(id, [](RankSeries* series) { series->SetSaves(); });
+  }
+  void RankRoundsToFp8(const RankId& id) {
+    Update(id, [](RankSeries* series) { series->SetRoundsToFp8(); });
+  }
+  void CheckpointSaved(const RankId& id, const v1::SavedCheckpoint& saved) {
+    Update(id, [&](RankSeries* series) { series->Add(saved); });
+  }
   // `by`: the bad step at which it ended; null if there was none.
   void RankEnded(const RankId& id, bool failed, const v1::BadStep* by = nullptr);
-  void SetConnected(bool connected);
+  void SetConnected(bool connected) { connected_ = connected; }
   void AddLogLoss(absl::Duration time);
-  void AddUnrecordedStep();
-  void AddInternalError();
-  void AddHang();
+  void AddUnrecordedStep() { ++unrecorded_steps_; }
+  void AddInternalError() { ++internal_errors_; }
+  void AddHang() { ++hangs_; }
   void AddFailure(v1::ErrorClass::Kind fault);  // A rank failed on its own, not because of a peer or a stop.
   // A TLS file, which is read again when the agent connects.
   struct FileState {
@@ -66,21 +80,24 @@ class MetricsExporter {
     int attempt = 0;
     absl::Time ended;  // When live_ranks became 0.
   };
+  template <typename Change>
+  void Update(const RankId& id, const Change& change) {
+    MutexLock lock(&mutex_);
+    if (RankSeries* const series = Find(id)) change(series);
+  }
   RankSeries* Find(const RankId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropEnded() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void AddFiles(std::vector<prometheus::MetricFamily>* families) const;
+  void AddFiles(MetricSamples* samples) const;
 
   const std::string node_;
   const int slots_;
   Clock* const clock_;
+  std::atomic<bool> connected_{false};
+  std::atomic<int64_t> unrecorded_steps_{0}, internal_errors_{0}, hangs_{0};
   mutable Mutex mutex_;
   // Mutable: a scrape drops ended jobs too.
   mutable std::map<std::string, Job> jobs_ ABSL_GUARDED_BY(mutex_);
-  bool connected_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Duration log_loss_ ABSL_GUARDED_BY(mutex_);
-  int64_t unrecorded_steps_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t internal_errors_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t hangs_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<std::string, int64_t> failures_ ABSL_GUARDED_BY(mutex_);  // By cause.
   std::function<std::map<std::string, FileState>()> read_files_;
   mutable std::map<std::string, absl::Time> expiries_ ABSL_GUARDED_BY(mutex_);  // By the file's flag.

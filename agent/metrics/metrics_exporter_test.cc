@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-#include "agent/metrics/metrics.h"
+#include "agent/metrics/agent_metrics.h"
 #include "base/process/process_metrics.h"
 
 namespace fsdpd {

@@ -1,20 +1,12 @@
 #include "agent/metrics/rank_series.h"
 
-#include <absl/strings/str_cat.h>
-
 #include <algorithm>
-#include <functional>
 #include <numeric>
-#include <utility>
 
-#include "agent/metrics/metrics.h"
-#include "base/process/metric.h"
 #include "base/rank/timeline_components.h"
 
 namespace fsdpd {
 namespace {
-
-using prometheus::MetricFamily;
 
 struct OpName {
   v1::CommOp op;
@@ -36,10 +28,6 @@ constexpr Fp8Name kFp8Names[] = {{v1::FP8_CLASS_WEIGHTS, "weights"},
                                  {v1::FP8_CLASS_INPUTS, "inputs"},
                                  {v1::FP8_CLASS_GRADIENTS, "gradients"}};
 
-MetricLabels Labels(const RankId& id) {
-  return {{kJobLabel, id.of.job_id}, {"rank", std::to_string(id.rank)}};
-}
-
 double ExcessOf(const v1::MemoryReport& report) {
   int64_t excess = 0;
   for (const int64_t bytes : {report.spike().median_bytes(), report.spike().plan_bytes()}) {
@@ -47,8 +35,6 @@ double ExcessOf(const v1::MemoryReport& report) {
   }
   return static_cast<double>(excess);
 }
-
-MetricFamily Family(const char* name) { return FamilyOf(AgentMetrics(), name); }
 
 }  // namespace
 
@@ -113,276 +99,102 @@ void RankSeries::Add(const v1::SavedCheckpoint& saved) {
   last_checkpoint_ = saved;
 }
 
-class SeriesTable {
- public:
-  explicit SeriesTable(const std::vector<const RankSeries*>& ranks) : ranks_(ranks) {}
-
-  std::vector<MetricFamily> Collect() {
-    Counters();
-    Operations();
-    Gauges();
-    Fp8();
-    Routers();
-    Spikes();
-    Checkpoints();
-    Components("fsdpd_memory_plan_bytes", [](const RankSeries& r) {
-      std::vector<std::pair<std::string, double>> planned;
-      for (const v1::MemoryPlan::Component& component : r.plan_.components())
-        planned.emplace_back(component.name(), static_cast<double>(component.bytes()));
-      return planned;
-    });
-    Components("fsdpd_memory_component_bytes", [](const RankSeries& r) { return r.held_; });
-    Identities();
-    return std::move(families_);
-  }
-
- private:
-  using Value = double (*)(const RankSeries&);
-  using MaybeValue = std::optional<double> (*)(const RankSeries&);
-  using CheckpointValue = double (*)(const v1::SavedCheckpoint&);
-  using OpValue = double (*)(const RankSeries::OpTotals&);
-  using ByComponent = std::vector<std::pair<std::string, double>> (*)(const RankSeries&);
-
-  void Counter(const char* name, Value value) {
-    MetricFamily family = Family(name);
-    for (const RankSeries* rank : ranks_) AddSample(&family, Labels(rank->id_), value(*rank));
-    Keep(std::move(family));
-  }
-
-  void Operation(const char* name, OpValue value) {
-    MetricFamily family = Family(name);
-    for (const RankSeries* rank : ranks_) {
-      for (const OpName& op : kOps) {
-        if (!op.always && rank->ops_[op.op].bytes == 0) continue;
-        MetricLabels labels = Labels(rank->id_);
-        labels.push_back({"op", op.name});
-        AddSample(&family, std::move(labels), value(rank->ops_[op.op]));
-      }
-    }
-    Keep(std::move(family));
-  }
-
-  // A gauge that only some jobs have.
-  void MaybeGauge(const char* name, MaybeValue value) {
-    MetricFamily family = Family(name);
-    for (const RankSeries* rank : ranks_) {
-      if (const auto known = value(*rank)) AddSample(&family, Labels(rank->id_), *known);
-    }
-    Keep(std::move(family));
-  }
-
-  // Counter of ranks that save, exported from the start, so that rate() sees the first failure.
-  void CheckpointCounter(const char* name, Value value) {
-    MetricFamily family = Family(name);
-    for (const RankSeries* rank : ranks_) {
-      if (rank->saves_) AddSample(&family, Labels(rank->id_), value(*rank));
-    }
-    Keep(std::move(family));
-  }
-
-  void CheckpointGauge(const char* name, CheckpointValue value) {
-    MetricFamily family = Family(name);
-    for (const RankSeries* rank : ranks_) {
-      if (rank->last_checkpoint_) AddSample(&family, Labels(rank->id_), value(*rank->last_checkpoint_));
-    }
-    Keep(std::move(family));
-  }
-
-  void StepGauge(const char* name, Value value) {
-    MetricFamily family = Family(name);
-    for (const RankSeries* rank : ranks_) {
-      if (rank->steps_ > 0) AddSample(&family, Labels(rank->id_), value(*rank));
-    }
-    Keep(std::move(family));
-  }
-
-  void Counters() {
-    Counter("fsdpd_steps_total", [](const RankSeries& r) { return r.steps_; });
-    Counter("fsdpd_step_seconds_total", [](const RankSeries& r) { return r.step_seconds_; });
-    Counter("fsdpd_tokens_total", [](const RankSeries& r) { return r.tokens_; });
-    Counter("fsdpd_compute_seconds_total", [](const RankSeries& r) { return r.compute_seconds_; });
-    Counter("fsdpd_exposed_seconds_total", [](const RankSeries& r) { return r.exposed_seconds_; });
-    Counter("fsdpd_data_wait_seconds_total", [](const RankSeries& r) { return r.data_wait_seconds_; });
-    Counter("fsdpd_skipped_steps_total", [](const RankSeries& r) { return r.skipped_steps_; });
-    BadSteps();
-    Counter("fsdpd_memory_spikes_total",
-            [](const RankSeries& r) { return static_cast<double>(r.last_.memory().spikes()); });
-    Counter("fsdpd_device_mallocs_total",
-            [](const RankSeries& r) { return static_cast<double>(r.last_.memory().device_mallocs()); });
-    Counter("fsdpd_device_frees_total",
-            [](const RankSeries& r) { return static_cast<double>(r.last_.memory().device_frees()); });
-    Counter("fsdpd_allocations_total",
-            [](const RankSeries& r) { return static_cast<double>(r.last_.memory().allocations()); });
-  }
-
-  // Steps skipped by fp16 loss scaling do not count. All ranks reach the same decision, so rank 0 is
-  // sufficient.
-  void BadSteps() {
-    MetricFamily family = Family("fsdpd_bad_steps_total");
-    for (const RankSeries* rank : ranks_) {
-      if (rank->id_.rank != 0) continue;
-      for (const auto& [kind, name] : {std::pair(v1::BAD_STEP_KIND_NONFINITE, "nonfinite"),
-                                       std::pair(v1::BAD_STEP_KIND_SPIKE, "spike")}) {
-        MetricLabels labels = Labels(rank->id_);
-        labels.push_back({"kind", name});
-        AddSample(&family, std::move(labels), rank->bad_steps_[static_cast<size_t>(kind)]);
-      }
-    }
-    Keep(std::move(family));
-  }
-
-  void Operations() {
-    Operation("fsdpd_comm_seconds_total", [](const RankSeries::OpTotals& t) { return t.seconds; });
-    Operation("fsdpd_comm_exposed_seconds_total",
-              [](const RankSeries::OpTotals& t) { return t.exposed_seconds; });
-    Operation("fsdpd_comm_bytes_total", [](const RankSeries::OpTotals& t) { return t.bytes; });
-  }
-
-  void Gauges() {
-    MaybeGauge("fsdpd_copy_engines", [](const RankSeries& r) {
-      return r.last_.has_copy_engines() ? std::optional(r.last_.copy_engines() ? 1.0 : 0.0) : std::nullopt;
-    });
-    StepGauge("fsdpd_step_seconds", [](const RankSeries& r) { return r.last_.step_seconds(); });
-    StepGauge("fsdpd_loss", [](const RankSeries& r) { return r.last_.loss(); });
-    StepGauge("fsdpd_grad_norm", [](const RankSeries& r) { return r.last_.grad_norm(); });
-    // The learning rate is the same on all ranks; export it for rank 0 only, to limit the series per rank.
-    MaybeGauge("fsdpd_learning_rate", [](const RankSeries& r) {
-      return r.id_.rank == 0 && r.steps_ > 0 ? std::optional(r.last_.learning_rate()) : std::nullopt;
-    });
-    MaybeGauge("fsdpd_loss_scale", [](const RankSeries& r) {
-      return r.last_.has_loss_scale() ? std::optional(r.last_.loss_scale()) : std::nullopt;
-    });
-    // Rank 0 only, like the learning rate.
-    MaybeGauge("fsdpd_validation_loss",
-               [](const RankSeries& r) { return r.id_.rank == 0 ? r.validation_loss_ : std::nullopt; });
-    StepGauge("fsdpd_last_step_timestamp_seconds",
-              [](const RankSeries& r) { return static_cast<double>(r.last_.unix_nanos()) * 1e-9; });
-    // Exported only at the end (value 0), to limit the series per rank.
-    MaybeGauge("fsdpd_steps_left", [](const RankSeries& r) {
-      const double left = r.goal_steps_ - static_cast<double>(r.last_.step());
-      return r.last_.step() > 0 && left == 0 ? std::optional(left) : std::nullopt;
-    });
-    StepGauge("fsdpd_memory_allocated_bytes",
-              [](const RankSeries& r) { return static_cast<double>(r.last_.memory().allocated_bytes()); });
-    StepGauge("fsdpd_memory_reserved_bytes",
-              [](const RankSeries& r) { return static_cast<double>(r.last_.memory().reserved_bytes()); });
-    StepGauge("fsdpd_memory_peak_bytes",
-              [](const RankSeries& r) { return static_cast<double>(r.last_.memory().peak_bytes()); });
-  }
-
-  // Rank 0 only, like Routers(), to limit the series per rank.
-  void Fp8() {
-    MetricFamily numbers = Family("fsdpd_fp8_values_total"), flushed = Family("fsdpd_fp8_underflows_total"),
-                 scales = Family("fsdpd_fp8_scale");
-    for (const RankSeries* rank : ranks_) {
-      if (rank->id_.rank != 0 || !rank->rounds_to_fp8_) continue;
-      const auto labels = [&](const char* name, const char* bound) {
-        MetricLabels made = Labels(rank->id_);
-        made.push_back({"class", name});
-        if (bound != nullptr) made.push_back({"bound", bound});
-        return made;
-      };
-      for (const Fp8Name& of : kFp8Names) {
-        AddSample(&numbers, labels(of.name, nullptr), rank->fp8_[of.kind].numbers);
-        AddSample(&flushed, labels(of.name, nullptr), rank->fp8_[of.kind].flushed);
-        for (const v1::StepReport::Fp8Stats& last : rank->last_.fp8()) {
-          if (last.kind() != of.kind) continue;
-          AddSample(&scales, labels(of.name, "min"), last.min_scale());
-          AddSample(&scales, labels(of.name, "max"), last.max_scale());
-        }
-      }
-    }
-    for (MetricFamily* family : {&numbers, &flushed, &scales}) Keep(std::move(*family));
-  }
-
-  void Routers() {
-    using Routing = v1::StepReport::Routing;
-    const auto gauge = [&](const char* name, double (Routing::*value)() const) {
-      MetricFamily family = Family(name);
-      for (const RankSeries* rank : ranks_) {
-        if (rank->id_.rank == 0 && rank->last_.has_routing())
-          AddSample(&family, Labels(rank->id_), (rank->last_.routing().*value)());
-      }
-      Keep(std::move(family));
-    };
-    gauge("fsdpd_expert_imbalance", &Routing::imbalance);
-    gauge("fsdpd_router_entropy", &Routing::entropy);
-    gauge("fsdpd_router_balance_loss", &Routing::balance_loss);
-    gauge("fsdpd_router_z_loss", &Routing::z_loss);
-    MetricFamily room = Family("fsdpd_expert_capacity_factor");
-    for (const RankSeries* rank : ranks_) {
-      if (rank->id_.rank == 0 && rank->last_.routing().capacity_factor() > 0)
-        AddSample(&room, Labels(rank->id_), rank->last_.routing().capacity_factor());
-    }
-    Keep(std::move(room));
-  }
-
+void RankSeries::AddTo(MetricSamples* samples) const {
+  const LabeledSamples add(samples, {{kJobLabel, id_.of.job_id}, {"rank", std::to_string(id_.rank)}});
+  AddCounters(add);
+  if (steps_ > 0) AddStep(add);
+  if (id_.rank == 0) AddOfFirstRank(add);
+  AddCheckpoints(add);
+  if (last_.has_copy_engines()) add("fsdpd_copy_engines", last_.copy_engines());
+  if (last_.has_loss_scale()) add("fsdpd_loss_scale", last_.loss_scale());
+  // Exported only at the end (value 0), to limit the series per rank.
+  if (last_.step() > 0 && last_.step() == goal_steps_) add("fsdpd_steps_left", 0);
   // At most one series: that of the newest spike.
-  void Spikes() {
-    MetricFamily family = Family("fsdpd_memory_spike_excess_bytes");
-    for (const RankSeries* rank : ranks_) {
-      if (!rank->spike_.has_value()) continue;
-      MetricLabels labels = Labels(rank->id_);
-      labels.push_back({"instruction", rank->spike_->spike().instruction()});
-      AddSample(&family, std::move(labels), ExcessOf(*rank->spike_));
+  if (spike_.has_value())
+    add("fsdpd_memory_spike_excess_bytes", ExcessOf(*spike_),
+        {{"instruction", spike_->spike().instruction()}});
+  for (const v1::MemoryPlan::Component& component : plan_.components())
+    add("fsdpd_memory_plan_bytes", component.bytes(), {{"component", component.name()}});
+  for (const auto& [component, bytes] : held_)
+    add("fsdpd_memory_component_bytes", bytes, {{"component", component}});
+  add("fsdpd_rank_up", up_);
+  if (failed_) add("fsdpd_rank_failed", 1);
+  add("fsdpd_rank_info", 1,
+      {{"attempt", std::to_string(id_.of.attempt)}, {kNodeLabel, node_}, {"device", device_}});
+}
+
+void RankSeries::AddCounters(const LabeledSamples& add) const {
+  add("fsdpd_steps_total", steps_);
+  add("fsdpd_step_seconds_total", step_seconds_);
+  add("fsdpd_tokens_total", tokens_);
+  add("fsdpd_compute_seconds_total", compute_seconds_);
+  add("fsdpd_exposed_seconds_total", exposed_seconds_);
+  add("fsdpd_data_wait_seconds_total", data_wait_seconds_);
+  add("fsdpd_skipped_steps_total", skipped_steps_);
+  add("fsdpd_memory_spikes_total", last_.memory().spikes());
+  add("fsdpd_device_mallocs_total", last_.memory().device_mallocs());
+  add("fsdpd_device_frees_total", last_.memory().device_frees());
+  add("fsdpd_allocations_total", last_.memory().allocations());
+  for (const OpName& op : kOps) {
+    const OpTotals& totals = ops_[op.op];
+    if (!op.always && totals.bytes == 0) continue;
+    add("fsdpd_comm_seconds_total", totals.seconds, {{"op", op.name}});
+    add("fsdpd_comm_exposed_seconds_total", totals.exposed_seconds, {{"op", op.name}});
+    add("fsdpd_comm_bytes_total", totals.bytes, {{"op", op.name}});
+  }
+}
+
+void RankSeries::AddStep(const LabeledSamples& add) const {
+  add("fsdpd_step_seconds", last_.step_seconds());
+  add("fsdpd_loss", last_.loss());
+  add("fsdpd_grad_norm", last_.grad_norm());
+  // The learning rate is the same on all ranks; export it for rank 0 only, to limit the series per rank.
+  if (id_.rank == 0) add("fsdpd_learning_rate", last_.learning_rate());
+  add("fsdpd_last_step_timestamp_seconds", static_cast<double>(last_.unix_nanos()) * 1e-9);
+  add("fsdpd_memory_allocated_bytes", last_.memory().allocated_bytes());
+  add("fsdpd_memory_reserved_bytes", last_.memory().reserved_bytes());
+  add("fsdpd_memory_peak_bytes", last_.memory().peak_bytes());
+}
+
+// To limit the series per rank.
+void RankSeries::AddOfFirstRank(const LabeledSamples& add) const {
+  // Steps skipped by fp16 loss scaling do not count. All ranks reach the same decision.
+  for (const auto& [kind, name] :
+       {std::pair(v1::BAD_STEP_KIND_NONFINITE, "nonfinite"), std::pair(v1::BAD_STEP_KIND_SPIKE, "spike")})
+    add("fsdpd_bad_steps_total", bad_steps_[static_cast<size_t>(kind)], {{"kind", name}});
+  add("fsdpd_validation_loss", validation_loss_);
+  const v1::StepReport::Routing& routing = last_.routing();
+  if (last_.has_routing()) {
+    add("fsdpd_expert_imbalance", routing.imbalance());
+    add("fsdpd_router_entropy", routing.entropy());
+    add("fsdpd_router_balance_loss", routing.balance_loss());
+    add("fsdpd_router_z_loss", routing.z_loss());
+  }
+  if (routing.capacity_factor() > 0) add("fsdpd_expert_capacity_factor", routing.capacity_factor());
+  if (!rounds_to_fp8_) return;
+  for (const Fp8Name& of : kFp8Names) {
+    add("fsdpd_fp8_values_total", fp8_[of.kind].numbers, {{"class", of.name}});
+    add("fsdpd_fp8_underflows_total", fp8_[of.kind].flushed, {{"class", of.name}});
+    for (const v1::StepReport::Fp8Stats& last : last_.fp8()) {
+      if (last.kind() != of.kind) continue;
+      add("fsdpd_fp8_scale", last.min_scale(), {{"class", of.name}, {"bound", "min"}});
+      add("fsdpd_fp8_scale", last.max_scale(), {{"class", of.name}, {"bound", "max"}});
     }
-    Keep(std::move(family));
   }
+}
 
-  void Checkpoints() {
-    CheckpointCounter("fsdpd_checkpoints_total", [](const RankSeries& r) { return r.checkpoints_; });
-    CheckpointCounter("fsdpd_checkpoint_failures_total",
-                      [](const RankSeries& r) { return r.failed_checkpoints_; });
-    CheckpointCounter("fsdpd_checkpoint_stall_seconds_total",
-                      [](const RankSeries& r) { return r.checkpoint_stall_seconds_; });
-    CheckpointGauge("fsdpd_checkpoint_last_step",
-                    [](const v1::SavedCheckpoint& c) { return static_cast<double>(c.step()); });
-    CheckpointGauge("fsdpd_checkpoint_last_success_timestamp_seconds",
-                    [](const v1::SavedCheckpoint& c) { return static_cast<double>(c.unix_nanos()) * 1e-9; });
-    CheckpointGauge("fsdpd_checkpoint_seconds", [](const v1::SavedCheckpoint& c) { return c.seconds(); });
-    CheckpointGauge("fsdpd_checkpoint_bytes",
-                    [](const v1::SavedCheckpoint& c) { return static_cast<double>(c.bytes()); });
+void RankSeries::AddCheckpoints(const LabeledSamples& add) const {
+  if (saves_) {  // From the start, so that rate() sees the first failure.
+    add("fsdpd_checkpoints_total", checkpoints_);
+    add("fsdpd_checkpoint_failures_total", failed_checkpoints_);
+    add("fsdpd_checkpoint_stall_seconds_total", checkpoint_stall_seconds_);
   }
-
-  void Components(const char* name, ByComponent values) {
-    MetricFamily family = Family(name);
-    for (const RankSeries* rank : ranks_) {
-      for (const auto& [component, bytes] : values(*rank)) {
-        MetricLabels labels = Labels(rank->id_);
-        labels.push_back({"component", component});
-        AddSample(&family, std::move(labels), bytes);
-      }
-    }
-    Keep(std::move(family));
-  }
-
-  void Identities() {
-    MetricFamily up = Family("fsdpd_rank_up");
-    MetricFamily info = Family("fsdpd_rank_info");
-    for (const RankSeries* rank : ranks_) {
-      AddSample(&up, Labels(rank->id_), rank->up_ ? 1 : 0);
-      MetricLabels labels = Labels(rank->id_);
-      labels.push_back({"attempt", std::to_string(rank->id_.of.attempt)});
-      labels.push_back({kNodeLabel, rank->node_});
-      labels.push_back({"device", rank->device_});
-      AddSample(&info, std::move(labels), 1);
-    }
-    Keep(std::move(up));
-    MaybeGauge("fsdpd_rank_failed",
-               [](const RankSeries& r) { return r.failed_ ? std::optional(1.0) : std::nullopt; });
-    Keep(std::move(info));
-  }
-
-  void Keep(MetricFamily family) {
-    if (!family.metric.empty()) families_.push_back(std::move(family));
-  }
-
-  const std::vector<const RankSeries*>& ranks_;
-  std::vector<MetricFamily> families_;
-};
-
-std::vector<MetricFamily> CollectSeries(const std::vector<const RankSeries*>& ranks) {
-  return SeriesTable(ranks).Collect();
+  if (!last_checkpoint_.has_value()) return;
+  add("fsdpd_checkpoint_last_step", last_checkpoint_->step());
+  add("fsdpd_checkpoint_last_success_timestamp_seconds",
+      static_cast<double>(last_checkpoint_->unix_nanos()) * 1e-9);
+  add("fsdpd_checkpoint_seconds", last_checkpoint_->seconds());
+  add("fsdpd_checkpoint_bytes", last_checkpoint_->bytes());
 }
 
 }  // namespace fsdpd

@@ -1,5 +1,5 @@
-// Totals of the reports of one rank, and their conversion to Prometheus metrics. The conversion (SeriesTable)
-// is the only place that maps values of a rank to metric names.
+// Totals of the reports of one rank, and their conversion to Prometheus metrics. AddTo() is the
+// only place that maps values of a rank to metric names.
 //
 // Counters restart at zero with every attempt (Prometheus handles it as a reset). Gauges about steps exist
 // from the first step on. Only rank 0 reports checkpoints: their counters exist if the job saves, their
@@ -7,8 +7,6 @@
 //
 // Not thread-safe.
 #pragma once
-
-#include <prometheus/metric_family.h>
 
 #include <array>
 #include <cstdint>
@@ -18,6 +16,7 @@
 #include <vector>
 
 #include "agent/launch/attempt.h"
+#include "base/process/metric.h"
 #include "proto/fsdpd/v1/telemetry.pb.h"
 #include "proto/fsdpd/v1/timeline.pb.h"
 
@@ -48,10 +47,9 @@ class RankSeries {
     failed_ = failed;
   }
 
-  const RankId& id() const { return id_; }
+  void AddTo(MetricSamples* samples) const;
 
  private:
-  friend class SeriesTable;
   struct OpTotals {
     double seconds = 0;
     double exposed_seconds = 0;
@@ -62,6 +60,11 @@ class RankSeries {
     double numbers = 0;
     double flushed = 0;
   };
+
+  void AddCounters(const LabeledSamples& add) const;
+  void AddStep(const LabeledSamples& add) const;
+  void AddOfFirstRank(const LabeledSamples& add) const;
+  void AddCheckpoints(const LabeledSamples& add) const;
 
   RankId id_;
   std::string node_;
@@ -91,8 +94,5 @@ class RankSeries {
   std::optional<v1::SavedCheckpoint> last_checkpoint_;  // The last committed one.
   v1::MemoryPlan plan_;
 };
-
-// Metric families of all ranks in a fixed order; families without a series are left out.
-std::vector<prometheus::MetricFamily> CollectSeries(const std::vector<const RankSeries*>& ranks);
 
 }  // namespace fsdpd

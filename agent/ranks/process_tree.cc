@@ -13,14 +13,14 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <memory>
 #include <set>
-#include <sstream>
 
 #include "agent/ranks/pidfd.h"
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/errno_status.h"
+#include "base/process/text_files.h"
 #include "base/unique_fd.h"
 
 namespace fsdpd {
@@ -30,19 +30,12 @@ namespace {
 // new program.
 constexpr absl::Duration kLongestExec = absl::Seconds(1);
 
-std::string ReadSmallFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream bytes;
-  bytes << file.rdbuf();
-  return bytes.str();
-}
-
 // Reads the environment. It is empty during execve, so an empty result is read again.
 std::string ReadEnvironment(pid_t pid) {
   const std::string directory = absl::StrCat("/proc/", pid);
   const absl::Time deadline = Clock::Real()->Now() + kLongestExec;
   for (int seen_empty = 0;;) {
-    std::string environment = ReadSmallFile(directory + "/environ");
+    std::string environment = ReadText(directory + "/environ");
     char image;  // Zombies, kernel threads and exited processes have no executable.
     if (!environment.empty() || readlink((directory + "/exe").c_str(), &image, 1) < 0) return environment;
     ProcessFacts facts;
@@ -76,7 +69,7 @@ bool ParseProcStat(absl::string_view line, ProcessFacts* facts) {
 }
 
 bool ReadProcessFacts(pid_t pid, ProcessFacts* facts) {
-  return ParseProcStat(ReadSmallFile(absl::StrCat("/proc/", pid, "/stat")), facts);
+  return ParseProcStat(ReadText(absl::StrCat("/proc/", pid, "/stat")), facts);
 }
 
 absl::StatusOr<std::vector<ProcessFacts>> ReadProcessTable() {
@@ -122,17 +115,16 @@ std::vector<ProcessFacts> SelectTree(const std::vector<ProcessFacts>& table, pid
 
 absl::StatusOr<std::vector<ProcessFacts>> ReadTree(pid_t root, absl::string_view mark,
                                                    const std::vector<ProcessFacts>& before) {
-  absl::StatusOr<std::vector<ProcessFacts>> table = ReadProcessTable();
-  if (!table.ok()) return table.status();
+  FSDPD_ASSIGN_OR_RETURN(const std::vector<ProcessFacts> table, ReadProcessTable());
   std::vector<pid_t> adopted;
-  for (const ProcessFacts& p : *table) {
+  for (const ProcessFacts& p : table) {
     const bool known = std::any_of(before.begin(), before.end(), [&p](const ProcessFacts& b) {
       return b.pid == p.pid && b.start_ticks == p.start_ticks;
     });
     const bool marked = p.parent == getpid() && p.pid != root && ReadRankMark(p.pid) == mark;
     if (known || marked) adopted.push_back(p.pid);
   }
-  return SelectTree(*table, root, adopted);
+  return SelectTree(table, root, adopted);
 }
 
 void SignalProcess(const ProcessFacts& process, int signal) {

@@ -25,12 +25,9 @@
 // belongs to this thread. The exit of a rank wakes the loop and is reported immediately. Processes that a
 // dead rank leaves behind are killed without a grace period, since nothing will clean up after it.
 //
-// When a rank fails, the other ranks of its attempt on this node get PeerFailed immediately, because they may
-// wait for it forever, and exit on their own. Their exits have RankExit.peer_failed, so that the first
-// failure remains the cause. A rank that exits because it lost a peer (kPeerFailedExitCode) is not the cause:
-// that is the next rank that fails differently, here or on another node. The coordinator then sends Stop. If
-// it has been away for kDisconnectLimit, the rest of the attempt is stopped here: a collective that misses a
-// rank would only hold its devices.
+// When a rank fails, the coordinator sends Stop. If it has been away for kDisconnectLimit, the rest of the
+// attempt is stopped here: a collective that misses a rank would only hold its devices. rank_reports.h
+// reports what ranks send and how they exit.
 //
 // The position of a rank is read from its flight recorder (base/rank/flight_recorder.h) for Locate, and for
 // its exit message just before it is asked to leave or after it ended, whichever is first: after an abort,
@@ -40,19 +37,14 @@
 // (no_progress.h) is reported repeatedly until it moves again. The clock restarts after this process was
 // suspended. It also restarts after the coordinator was away, for attempts whose ranks rendezvous through it.
 //
-// Ranks of an attempt that is entirely on this node use a local rendezvous (local_rendezvous.h); for others,
-// requests go to the coordinator and back (StoreSet, StoreGet, StoreValue).
-//
 // REQUIRES: BecomeSubreaper(); one supervisor per process; `events` and `logs` outlive it. Thread-safe.
 // Launch, Stop, Locate, Trace and StoreValue do not block; their results are events.
 #pragma once
 
 #include <absl/time/time.h>
 
-#include <atomic>
 #include <functional>
 #include <map>
-#include <memory>
 #include <set>
 #include <string>
 #include <thread>
@@ -62,47 +54,19 @@
 #include "agent/launch/attempt.h"
 #include "agent/launch/attempt_history.h"
 #include "agent/launch/path_roots.h"
-#include "agent/ranks/freed_memory.h"
-#include "agent/ranks/hosted_rank.h"
 #include "agent/ranks/internal_errors.h"
 #include "agent/ranks/launch_refusal.h"
+#include "agent/ranks/rank_events.h"
 #include "agent/ranks/rank_logs.h"
 #include "agent/ranks/rank_process.h"
-#include "agent/ranks/rendezvous_relay.h"
+#include "agent/ranks/rank_reports.h"
+#include "agent/ranks/running_attempt.h"
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "proto/fsdpd/v1/agent.pb.h"
 #include "proto/fsdpd/v1/rank.pb.h"
 
 namespace fsdpd {
-
-// Events of ranks. Called in order on the thread of the supervisor; implementations must not block.
-class RankEvents {
- public:
-  virtual ~RankEvents() = default;
-  // `planned`: the memory plan of the job. The rank computes its own plan from the spec; it is the same
-  // unless versions differ.
-  virtual void RankLaunched(const RankId& id, const v1::RankLaunch& launch,
-                            const v1::MemoryPlan& planned) = 0;
-  // The launch whose first rank here is `first` was carried out, now or before.
-  virtual void LaunchAcknowledged(const RankId& first) = 0;
-  virtual void RankReady(const RankId& id, const v1::RankStarted& started) = 0;
-  virtual void RankStepped(const RankId& id, int world, const v1::StepReport& report) = 0;
-  // Committed or failed.
-  virtual void CheckpointSaved(const RankId& id, const v1::SavedCheckpoint& saved) = 0;
-  virtual void RankTimeline(const RankId& id, const v1::StepTimeline& timeline) = 0;  // Rank 0 only.
-  virtual void RankTraced(const RankId& id, const v1::StepTraceResult& traced) = 0;   // Succeeded or failed.
-  virtual void RankMeasured(const RankId& id, const v1::PreflightDevice& device) = 0;
-  virtual void RankBlockedIn(const RankId& id, const std::string& where) = 0;
-  virtual void RankStalled(const RankId& id, const v1::RankNoProgress& no_progress) = 0;
-  virtual void RankExited(const RankId& id, const v1::RankExit& exit) = 0;
-  // The attempt is stopped because it hangs, and the rank to blame is here; rank 0 if no rank is to blame.
-  virtual void AttemptHung(const AttemptId& id) = 0;
-  virtual void AttemptGone(const AttemptId& id, bool stopped, const v1::FreedMemory& memory) = 0;
-  // Only for attempts that span nodes.
-  virtual void StoreSet(const AttemptId& id, const v1::StoreSet& set) = 0;
-  virtual void StoreGet(const AttemptId& id, const std::string& key, int64_t request) = 0;
-};
 
 class RankSupervisor {
  public:
@@ -154,12 +118,12 @@ class RankSupervisor {
   static constexpr absl::Duration kMaxIteration = absl::Seconds(3);
 
   using Rank = HostedRank;
-  struct Attempt;
 
   void Post(std::function<void()> task);
   void PostFor(const AttemptId& id, std::function<void()> task);
+  template <typename T>
+  T Ask(const std::function<T()>& question);  // Waits for the loop.
   void RunUntilSuccess(const AttemptId& id, const std::function<void()>& task);
-  void Guard(Attempt* attempt, int rank, absl::FunctionRef<void()> step);
   void Run();
   void RunPosted();
   void PollOnce(int timeout_ms);
@@ -168,32 +132,20 @@ class RankSupervisor {
   void ExtendDeadlines(absl::Time now);
   void Tick(absl::Time now);
   void CheckProgress(absl::Time now);
-  void ReportHang(const Attempt& attempt, const v1::Stop::Hang& hang);
 
   void Accept(const v1::Launch& launch, absl::Duration limit);
   void AcceptOrGiveUp(const v1::Launch& launch, absl::Duration limit);
-  LaunchRefusal CheckLaunch(const v1::Launch& launch) const;
   void Refuse(const v1::Launch& launch, const LaunchRefusal& refusal);
-  void Start(Attempt* attempt, const v1::Launch& launch, int index);
-  void BeginStop(Attempt* attempt, absl::Duration grace, bool may_save, const std::string& reason);
+  void Start(RunningAttempt* attempt, const v1::Launch& launch, int index);
+  void BeginStop(RunningAttempt* attempt, absl::Duration grace, bool may_save, const std::string& reason);
   void StopEach(absl::Duration grace, bool may_save, const std::string& reason);
   void Terminate(Rank* rank);
   void RankLeft(Rank* rank, absl::Time now);
   void HandleStop(const v1::Stop& stop);
-  void HandleLocate(const v1::Locate& locate);
   void HandleTrace(const v1::Trace& trace);
-  void ReadRank(Attempt* attempt, Rank* rank, bool to_the_end);
-  void HandleMessage(Attempt* attempt, Rank* rank, const v1::RankToAgent& message);
-  absl::Status TakeSet(Attempt* attempt, const Rank& rank, const v1::StoreSet& set);
-  absl::Status TakeGet(Attempt* attempt, const Rank& rank, const v1::StoreGet& get);
-  void AnswerGet(int64_t number, const std::string& value);
-  void NotifyPeerFailed(const Attempt& attempt, Rank* rank);
-  void ReportExit(Attempt* attempt, Rank* rank, v1::RankExit exit);
-  void CheckExit(Attempt* attempt, Rank* rank);
-  void Advance(Attempt* attempt, absl::Time now);
-  Attempt* Find(const AttemptId& id);
+  void CheckExit(RunningAttempt* attempt, Rank* rank);
+  void Advance(RunningAttempt* attempt, absl::Time now);
   std::vector<int> UsedDevices() const;  // One entry per used slot.
-  std::vector<v1::HostedAttempt> ListHosted() const;
 
   const Options options_;
   RankLogs* const logs_;
@@ -201,9 +153,9 @@ class RankSupervisor {
   Clock* const clock_;
 
   // Used on the thread of the loop only.
-  std::map<AttemptId, std::unique_ptr<Attempt>> attempts_;
+  RunningAttempts attempts_;
   AttemptHistory history_;  // Rejects stale launches.
-  RendezvousRelay relay_;
+  RankReports reports_;
   bool draining_ = false;
   SuspensionWatch suspensions_{kMaxIteration};
   absl::Time connected_until_ = absl::InfiniteFuture();  // End of the last connection to the coordinator.

@@ -16,6 +16,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/check.h"
 #include "base/errno_status.h"
 #include "base/log.h"
 
@@ -158,9 +159,8 @@ absl::Status CheckDates(X509* certificate, absl::Time now, const std::string& pa
 }
 
 absl::Status ReadTrusted(const std::string& path, absl::Time now, TlsIdentity* identity) {
-  absl::StatusOr<std::string> trusted = ReadWhole(path, /*secret=*/false);
-  if (!trusted.ok()) return trusted.status();
-  const std::vector<absl::Time> expiries = Expiries(*trusted);
+  FSDPD_ASSIGN_OR_RETURN(identity->trusted, ReadWhole(path, /*secret=*/false));
+  const std::vector<absl::Time> expiries = Expiries(identity->trusted);
   if (expiries.empty()) return Wrong(path, "contains no PEM certificate");
   if (now > expiries.back()) {
     return Wrong(path, absl::StrCat(expiries.size() == 1 ? "the CA certificate has expired, on "
@@ -173,31 +173,26 @@ absl::Status ReadTrusted(const std::string& path, absl::Time now, TlsIdentity* i
                                      " CA certificates expired, the first on ", DateText(expiries.front()));
   }
   identity->trusted_not_after = expiries.front();
-  identity->trusted = *std::move(trusted);
   return absl::OkStatus();
 }
 
 absl::Status ReadOwn(const TlsFiles& files, absl::Time now, TlsIdentity* identity) {
-  absl::StatusOr<std::string> certificate = ReadWhole(files.certificate, /*secret=*/false);
-  if (!certificate.ok()) return certificate.status();
-  absl::StatusOr<std::string> key = ReadWhole(files.key, /*secret=*/true);
-  if (!key.ok()) return key.status();
-  const X509Ptr own = FirstCertificate(*certificate);
+  FSDPD_ASSIGN_OR_RETURN(identity->certificate, ReadWhole(files.certificate, /*secret=*/false));
+  FSDPD_ASSIGN_OR_RETURN(identity->key, ReadWhole(files.key, /*secret=*/true));
+  const X509Ptr own = FirstCertificate(identity->certificate);
   if (own == nullptr) return Wrong(files.certificate, "contains no PEM certificate");
-  const KeyPtr secret = KeyOf(*key);
+  const KeyPtr secret = KeyOf(identity->key);
   if (secret == nullptr) return Wrong(files.key, "contains no PEM private key without a password");
   const bool belongs = X509_check_private_key(own.get(), secret.get()) == 1;
   ERR_clear_error();
   if (!belongs)
     return Wrong(files.key, absl::StrCat("is not the key of the certificate in ", files.certificate));
-  if (const absl::Status dates = CheckDates(own.get(), now, files.certificate); !dates.ok()) return dates;
+  FSDPD_RETURN_IF_ERROR(CheckDates(own.get(), now, files.certificate));
   identity->not_after = TimeOf(X509_get0_notAfter(own.get()));
-  identity->names = *CertificateNames(*certificate);
+  identity->names = *CertificateNames(identity->certificate);
   identity->addresses = Addresses(own.get());
   identity->serves = X509_check_purpose(own.get(), X509_PURPOSE_SSL_SERVER, /*ca=*/0) == 1;
   ERR_clear_error();
-  identity->certificate = *std::move(certificate);
-  identity->key = *std::move(key);
   return absl::OkStatus();
 }
 
@@ -205,9 +200,8 @@ absl::Status ReadOwn(const TlsFiles& files, absl::Time now, TlsIdentity* identit
 
 absl::StatusOr<TlsIdentity> ReadTlsFiles(const TlsFiles& files, absl::Time now) {
   TlsIdentity identity;
-  if (const absl::Status read = ReadTrusted(files.trusted, now, &identity); !read.ok()) return read;
-  if (files.certificate.empty()) return identity;
-  if (const absl::Status own = ReadOwn(files, now, &identity); !own.ok()) return own;
+  FSDPD_RETURN_IF_ERROR(ReadTrusted(files.trusted, now, &identity));
+  if (!files.certificate.empty()) FSDPD_RETURN_IF_ERROR(ReadOwn(files, now, &identity));
   return identity;
 }
 
@@ -234,9 +228,8 @@ TlsExpiry ExpiryOf(const TlsFiles& files) {
 }
 
 absl::StatusOr<std::string> ReadSecretLine(const std::string& path) {
-  absl::StatusOr<std::string> text = ReadWhole(path, /*secret=*/true);
-  if (!text.ok()) return text.status();
-  const std::string line(absl::StripAsciiWhitespace(*text));
+  FSDPD_ASSIGN_OR_RETURN(const std::string text, ReadWhole(path, /*secret=*/true));
+  const std::string line(absl::StripAsciiWhitespace(text));
   if (line.empty()) return Wrong(path, "is empty");
   if (!std::all_of(line.begin(), line.end(), absl::ascii_isgraph)) {
     return Wrong(path, "must contain one line without spaces");

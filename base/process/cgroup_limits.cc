@@ -6,21 +6,14 @@
 #include <absl/strings/str_split.h>
 
 #include <algorithm>
-#include <fstream>
 #include <functional>
-#include <sstream>
 #include <utility>
 #include <vector>
 
+#include "base/process/text_files.h"
+
 namespace fsdpd {
 namespace {
-
-std::string ReadText(const std::string& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
 
 std::optional<int64_t> NumberIn(const std::string& path) {
   int64_t number = 0;  // "max" means no limit and does not parse.

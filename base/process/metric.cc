@@ -12,22 +12,35 @@ using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
 
-MetricFamily FamilyOf(absl::Span<const Metric> table, absl::string_view name) {
-  const auto found =
-      std::find_if(table.begin(), table.end(), [&](const Metric& metric) { return name == metric.name; });
-  FSDPD_CHECK(found != table.end());
-  MetricType type = MetricType::Gauge;
-  if (found->kind == MetricKind::kCounter) type = MetricType::Counter;
-  if (found->kind == MetricKind::kHistogram) type = MetricType::Histogram;
-  return {found->name, found->help, type, {}};
+MetricSamples::MetricSamples(absl::Span<const Metric> table) {
+  for (const Metric& metric : table) {
+    MetricType type = MetricType::Gauge;
+    if (metric.kind == MetricKind::kCounter) type = MetricType::Counter;
+    if (metric.kind == MetricKind::kHistogram) type = MetricType::Histogram;
+    index_[metric.name] = families_.size();
+    families_.push_back({metric.name, metric.help, type, {}});
+  }
 }
 
-void AddSample(MetricFamily* family, MetricLabels labels, double value) {
+MetricFamily* MetricSamples::Family(absl::string_view name) {
+  const auto found = index_.find(name);
+  FSDPD_CHECK(found != index_.end());
+  return &families_[found->second];
+}
+
+void MetricSamples::AddNumber(absl::string_view name, double value, MetricLabels labels) {
+  MetricFamily* const family = Family(name);
   FSDPD_CHECK(family->type != MetricType::Histogram);
   ClientMetric metric;
   metric.label = std::move(labels);
   (family->type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
   family->metric.push_back(std::move(metric));
+}
+
+void MetricSamples::MoveTo(std::vector<MetricFamily>* all) {
+  for (MetricFamily& family : families_) {
+    if (!family.metric.empty()) all->push_back(std::move(family));
+  }
 }
 
 void Histogram::Add(double value) {

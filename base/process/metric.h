@@ -7,7 +7,10 @@
 #include <prometheus/metric_family.h>
 
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace fsdpd {
@@ -22,13 +25,7 @@ struct Metric {
   const char* help;    // Without line breaks.
 };
 
-// A family without samples. REQUIRES: `table` contains `name`.
-prometheus::MetricFamily FamilyOf(absl::Span<const Metric> table, absl::string_view name);
-
 using MetricLabels = std::vector<prometheus::ClientMetric::Label>;
-
-// Adds a sample. REQUIRES: the family is not a histogram.
-void AddSample(prometheus::MetricFamily* family, MetricLabels labels, double value);
 
 // Counts values by bucket. `bounds` are ascending and must outlive it. Not thread-safe.
 class Histogram {
@@ -41,6 +38,49 @@ class Histogram {
   const absl::Span<const double> bounds_;
   std::vector<uint64_t> counts_;  // By bucket; the last one has no upper bound.
   double sum_ = 0;
+};
+
+// Samples of a daemon's metrics, by family in the order of `table`. Not thread-safe.
+class MetricSamples {
+ public:
+  explicit MetricSamples(absl::Span<const Metric> table);
+  // REQUIRES: `table` contains `name`, and it is not a histogram.
+  template <typename Number>
+  void Add(absl::string_view name, Number value, MetricLabels labels = {}) {
+    AddNumber(name, static_cast<double>(value), std::move(labels));
+  }
+  template <typename Number>
+  void Add(absl::string_view name, const std::optional<Number>& value, MetricLabels labels = {}) {
+    if (value.has_value()) Add(name, *value, std::move(labels));
+  }
+  void Add(absl::string_view name, const Histogram& histogram, MetricLabels labels = {}) {
+    histogram.AddTo(Family(name), std::move(labels));
+  }
+  // Appends the families that have samples to `all`.
+  void MoveTo(std::vector<prometheus::MetricFamily>* all);
+
+ private:
+  prometheus::MetricFamily* Family(absl::string_view name);
+  void AddNumber(absl::string_view name, double value, MetricLabels labels);
+
+  std::vector<prometheus::MetricFamily> families_;
+  std::map<absl::string_view, size_t> index_;  // By name.
+};
+
+// Adds samples to `samples`, which outlives it, with `common` labels in front of their own.
+class LabeledSamples {
+ public:
+  LabeledSamples(MetricSamples* samples, MetricLabels common)
+      : samples_(samples), common_(std::move(common)) {}
+  template <typename Value>
+  void operator()(absl::string_view name, const Value& value, MetricLabels labels = {}) const {
+    labels.insert(labels.begin(), common_.begin(), common_.end());
+    samples_->Add(name, value, std::move(labels));
+  }
+
+ private:
+  MetricSamples* const samples_;
+  const MetricLabels common_;
 };
 
 }  // namespace fsdpd

@@ -12,24 +12,39 @@ constexpr Metric kTable[] = {
 };
 constexpr double kBounds[] = {0.1, 1};
 
-std::string TextOf(const prometheus::MetricFamily& family) {
-  return prometheus::TextSerializer().Serialize({family});
+std::string TextOf(MetricSamples* samples) {
+  std::vector<prometheus::MetricFamily> families;
+  samples->MoveTo(&families);
+  return prometheus::TextSerializer().Serialize(families);
 }
 
 TEST(Metric, ExportsByItsTableRow) {
-  prometheus::MetricFamily family = FamilyOf(kTable, "fsdpd_things_total");
-  AddSample(&family, {{"kind", "small"}}, 3);
-  EXPECT_EQ(TextOf(family),
+  MetricSamples samples(kTable);
+  samples.Add("fsdpd_things_total", 3, {{"kind", "small"}});
+  EXPECT_EQ(TextOf(&samples),
             "# HELP fsdpd_things_total Things.\n# TYPE fsdpd_things_total counter\n"
             "fsdpd_things_total{kind=\"small\"} 3\n");
+}
+
+TEST(Metric, SamplesHaveTheOrderOfTheTableWithoutEmptyFamilies) {
+  constexpr Metric kThree[] = {{"a", MetricKind::kGauge, "", "", "A."},
+                               {"b", MetricKind::kGauge, "", "", "B."},
+                               {"c", MetricKind::kCounter, "", "kind", "C."}};
+  MetricSamples samples(kThree);
+  samples.Add("c", 2, {{"kind", "small"}});
+  samples.Add("a", true);
+  samples.Add("c", int64_t{3}, {{"kind", "large"}});
+  EXPECT_EQ(TextOf(&samples),
+            "# HELP a A.\n# TYPE a gauge\na 1\n"
+            "# HELP c C.\n# TYPE c counter\nc{kind=\"small\"} 2\nc{kind=\"large\"} 3\n");
 }
 
 TEST(Metric, HistogramCountsBuckets) {
   Histogram histogram(kBounds);
   for (const double value : {0.05, 0.1, 0.5, 7.0}) histogram.Add(value);
-  prometheus::MetricFamily family = FamilyOf(kTable, "fsdpd_wait_seconds");
-  histogram.AddTo(&family, {});
-  const std::string text = TextOf(family);
+  MetricSamples samples(kTable);
+  samples.Add("fsdpd_wait_seconds", histogram);
+  const std::string text = TextOf(&samples);
   EXPECT_NE(text.find("fsdpd_wait_seconds_bucket{le=\"0.1\"} 2\n"), std::string::npos) << text;
   EXPECT_NE(text.find("fsdpd_wait_seconds_bucket{le=\"1\"} 3\n"), std::string::npos) << text;
   EXPECT_NE(text.find("fsdpd_wait_seconds_bucket{le=\"+Inf\"} 4\n"), std::string::npos) << text;
@@ -37,7 +52,13 @@ TEST(Metric, HistogramCountsBuckets) {
   EXPECT_NE(text.find("fsdpd_wait_seconds_sum 7.65"), std::string::npos) << text;
 }
 
-TEST(MetricDeathTest, UnknownNameFailsACheck) { EXPECT_DEATH(FamilyOf(kTable, "fsdpd_none"), ""); }
+TEST(MetricDeathTest, UnknownNameFailsACheck) {
+  EXPECT_DEATH(MetricSamples(kTable).Add("fsdpd_none", 1), "");
+}
+
+TEST(MetricDeathTest, NumberOfHistogramFailsACheck) {
+  EXPECT_DEATH(MetricSamples(kTable).Add("fsdpd_wait_seconds", 1), "");
+}
 
 }  // namespace
 }  // namespace fsdpd

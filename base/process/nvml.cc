@@ -92,27 +92,31 @@ std::optional<To> Scaled(std::optional<From> value, double unit) {
 
 }  // namespace
 
-// Functions from `get_power` on may be null.
+// Member, symbol and parameters of each function. Those from `get_power` on may be null.
+#define FSDPD_NVML_FUNCTIONS(X)                                                   \
+  X(init, "nvmlInit_v2", ())                                                      \
+  X(shutdown, "nvmlShutdown", ())                                                 \
+  X(get_count, "nvmlDeviceGetCount_v2", (unsigned*))                              \
+  X(get_handle, "nvmlDeviceGetHandleByIndex_v2", (unsigned, Device*))             \
+  X(get_memory, "nvmlDeviceGetMemoryInfo_v2", (Device, MemoryInfo*))              \
+  X(get_power, "nvmlDeviceGetPowerUsage", (Device, unsigned*))                    \
+  X(get_energy, "nvmlDeviceGetTotalEnergyConsumption", (Device, Count*))          \
+  X(get_clock, "nvmlDeviceGetClockInfo", (Device, int, unsigned*))                \
+  X(get_slowdowns, "nvmlDeviceGetCurrentClocksThrottleReasons", (Device, Count*)) \
+  X(get_temperature, "nvmlDeviceGetTemperature", (Device, int, unsigned*))        \
+  X(get_ecc_errors, "nvmlDeviceGetTotalEccErrors", (Device, int, int, Count*))    \
+  X(get_fields, "nvmlDeviceGetFieldValues", (Device, int, FieldValue*))           \
+  X(get_nvlink, "nvmlDeviceGetNvLinkState", (Device, unsigned, unsigned*))        \
+  X(find_bus_id, "nvmlDeviceGetHandleByPciBusId_v2", (const char*, Device*))      \
+  X(find_uuid, "nvmlDeviceGetHandleByUUID", (const char*, Device*))               \
+  X(create_events, "nvmlEventSetCreate", (void**))                                \
+  X(watch_events, "nvmlDeviceRegisterEvents", (Device, Count, void*))             \
+  X(await_event, "nvmlEventSetWait_v2", (void*, EventData*, unsigned))            \
+  X(free_events, "nvmlEventSetFree", (void*))
+
 struct Nvml::Functions {
-  Return (*init)();
-  Return (*shutdown)();
-  Return (*get_count)(unsigned*);
-  Return (*get_handle)(unsigned, Device*);
-  Return (*get_memory)(Device, MemoryInfo*);
-  Return (*get_power)(Device, unsigned*);
-  Return (*get_energy)(Device, Count*);
-  Return (*get_clock)(Device, int, unsigned*);
-  Return (*get_slowdowns)(Device, Count*);
-  Return (*get_temperature)(Device, int, unsigned*);
-  Return (*get_ecc_errors)(Device, int, int, Count*);
-  Return (*get_fields)(Device, int, FieldValue*);
-  Return (*get_nvlink)(Device, unsigned, unsigned*);
-  Return (*find_bus_id)(const char*, Device*);
-  Return (*find_uuid)(const char*, Device*);
-  Return (*create_events)(void**);
-  Return (*watch_events)(Device, Count, void*);
-  Return (*await_event)(void*, EventData*, unsigned);
-  Return (*free_events)(void*);
+#define FSDPD_NVML_MEMBER(name, symbol, parameters) Return(*name) parameters;
+  FSDPD_NVML_FUNCTIONS(FSDPD_NVML_MEMBER)
 };
 
 const char* NameOf(GpuSlowdown slowdown) { return kSlowdowns[static_cast<int>(slowdown)].name; }
@@ -127,8 +131,7 @@ Nvml::~Nvml() {
 
 absl::StatusOr<std::unique_ptr<Nvml>> Nvml::Open() {
   std::unique_ptr<Nvml> nvml(new Nvml());
-  const absl::Status status = nvml->Load();
-  if (!status.ok()) return status;
+  FSDPD_RETURN_IF_ERROR(nvml->Load());
   nvml->Watch();
   return nvml;
 }
@@ -140,29 +143,12 @@ absl::Status Nvml::Load() {
     *function = reinterpret_cast<std::remove_pointer_t<decltype(function)>>(dlsym(library_, name));
   };
   Functions& call = *call_;
-  find(&call.init, "nvmlInit_v2");
-  find(&call.shutdown, "nvmlShutdown");
-  find(&call.get_count, "nvmlDeviceGetCount_v2");
-  find(&call.get_handle, "nvmlDeviceGetHandleByIndex_v2");
-  find(&call.get_memory, "nvmlDeviceGetMemoryInfo_v2");
+#define FSDPD_NVML_FIND(name, symbol, parameters) find(&call.name, symbol);
+  FSDPD_NVML_FUNCTIONS(FSDPD_NVML_FIND)
   if (!call.init || !call.shutdown || !call.get_count || !call.get_handle || !call.get_memory) {
     return absl::UnavailableError(
         absl::StrCat(kLibrary, " lacks a function that every driver since 2022 (510) has"));
   }
-  find(&call.get_power, "nvmlDeviceGetPowerUsage");
-  find(&call.get_energy, "nvmlDeviceGetTotalEnergyConsumption");
-  find(&call.get_clock, "nvmlDeviceGetClockInfo");
-  find(&call.get_slowdowns, "nvmlDeviceGetCurrentClocksThrottleReasons");
-  find(&call.get_temperature, "nvmlDeviceGetTemperature");
-  find(&call.get_ecc_errors, "nvmlDeviceGetTotalEccErrors");
-  find(&call.get_fields, "nvmlDeviceGetFieldValues");
-  find(&call.get_nvlink, "nvmlDeviceGetNvLinkState");
-  find(&call.find_bus_id, "nvmlDeviceGetHandleByPciBusId_v2");
-  find(&call.find_uuid, "nvmlDeviceGetHandleByUUID");
-  find(&call.create_events, "nvmlEventSetCreate");
-  find(&call.watch_events, "nvmlDeviceRegisterEvents");
-  find(&call.await_event, "nvmlEventSetWait_v2");
-  find(&call.free_events, "nvmlEventSetFree");
   // The newer name of the function.
   if (call.get_slowdowns == nullptr) find(&call.get_slowdowns, "nvmlDeviceGetCurrentClocksEventReasons");
   if (const Return code = call.init(); code != 0) return Failed("nvmlInit", code);
@@ -247,23 +233,19 @@ std::optional<double> Nvml::InstantPowerWatts(int gpu) const {
 }
 
 absl::StatusOr<int> Nvml::FindByBusId(absl::string_view bus_id) const {
-  Device device = nullptr;
-  if (call_->find_bus_id != nullptr && call_->find_bus_id(std::string(bus_id).c_str(), &device) == 0) {
-    for (int gpu = 0; gpu < gpus(); ++gpu) {
-      if (devices_[gpu] == device) return gpu;
-    }
-  }
-  return absl::NotFoundError(absl::StrCat(kLibrary, ": unknown GPU ", bus_id));
+  return Find(call_->find_bus_id, bus_id);
 }
 
-absl::StatusOr<int> Nvml::FindByUuid(absl::string_view uuid) const {
+absl::StatusOr<int> Nvml::FindByUuid(absl::string_view uuid) const { return Find(call_->find_uuid, uuid); }
+
+absl::StatusOr<int> Nvml::Find(int (*find)(const char*, void**), absl::string_view name) const {
   Device device = nullptr;
-  if (call_->find_uuid != nullptr && call_->find_uuid(std::string(uuid).c_str(), &device) == 0) {
+  if (find != nullptr && find(std::string(name).c_str(), &device) == 0) {
     for (int gpu = 0; gpu < gpus(); ++gpu) {
       if (devices_[gpu] == device) return gpu;
     }
   }
-  return absl::NotFoundError(absl::StrCat(kLibrary, ": unknown GPU ", uuid));
+  return absl::NotFoundError(absl::StrCat(kLibrary, ": unknown GPU ", name));
 }
 
 std::optional<std::vector<int64_t>> Nvml::TakeXids() {
@@ -279,13 +261,11 @@ std::optional<std::vector<int64_t>> Nvml::TakeXids() {
 }
 
 absl::StatusOr<std::vector<GpuMemory>> ReadGpus() {
-  const absl::StatusOr<std::unique_ptr<Nvml>> nvml = Nvml::Open();
-  if (!nvml.ok()) return nvml.status();
+  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<Nvml> nvml, Nvml::Open());
   std::vector<GpuMemory> memories;
-  for (int gpu = 0; gpu < (*nvml)->gpus(); ++gpu) {
-    const absl::StatusOr<GpuMemory> memory = (*nvml)->Memory(gpu);
-    if (!memory.ok()) return memory.status();
-    memories.push_back(*memory);
+  for (int gpu = 0; gpu < nvml->gpus(); ++gpu) {
+    FSDPD_ASSIGN_OR_RETURN(const GpuMemory memory, nvml->Memory(gpu));
+    memories.push_back(memory);
   }
   return memories;
 }
@@ -301,9 +281,8 @@ absl::StatusOr<std::vector<int>> VisibleGpus(const Nvml& nvml, const char* visib
     name = absl::StripAsciiWhitespace(name);
     int gpu = 0;
     if (absl::StartsWith(name, "GPU-")) {
-      const absl::StatusOr<int> found = nvml.FindByUuid(name);
-      if (!found.ok()) return found.status();
-      gpus.push_back(*found);
+      FSDPD_ASSIGN_OR_RETURN(gpu, nvml.FindByUuid(name));
+      gpus.push_back(gpu);
     } else if (absl::SimpleAtoi(name, &gpu) && gpu >= 0 && gpu < nvml.gpus()) {
       gpus.push_back(gpu);
     } else {

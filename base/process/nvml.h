@@ -68,6 +68,7 @@ class Nvml {
   struct Functions;
   Nvml();
   absl::Status Load();
+  absl::StatusOr<int> Find(int (*find)(const char*, void**), absl::string_view name) const;
   void Watch();
 
   std::unique_ptr<Functions> call_;

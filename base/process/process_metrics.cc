@@ -84,18 +84,13 @@ double CpuSeconds() {
 absl::Span<const Metric> ProcessMetrics() { return kTable; }
 
 void AddProcessMetrics(std::vector<prometheus::MetricFamily>* families) {
-  const std::pair<const char*, std::optional<double>> values[] = {
-      {"process_cpu_seconds_total", CpuSeconds()},
-      {"process_open_fds", OpenFds()},
-      {"process_max_fds", MaxFds()},
-      {"process_resident_memory_bytes", ResidentBytes()},
-      {"process_start_time_seconds", StartSeconds()},
-  };
-  for (const auto& [name, value] : values) {
-    if (!value.has_value()) continue;
-    families->push_back(FamilyOf(kTable, name));
-    AddSample(&families->back(), {}, *value);
-  }
+  MetricSamples samples(kTable);
+  samples.Add("process_cpu_seconds_total", CpuSeconds());
+  samples.Add("process_open_fds", OpenFds());
+  samples.Add("process_max_fds", MaxFds());
+  samples.Add("process_resident_memory_bytes", ResidentBytes());
+  samples.Add("process_start_time_seconds", StartSeconds());
+  samples.MoveTo(families);
 }
 
 }  // namespace fsdpd

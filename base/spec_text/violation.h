@@ -32,4 +32,10 @@ inline bool HasErrors(const Violations& violations) {
   return false;
 }
 
+// Whether the field is `parent` or below it: "data.tokens[1].path" is within "data.tokens".
+inline bool IsWithin(const std::string& field, const std::string& parent) {
+  if (field.compare(0, parent.size(), parent) != 0) return false;
+  return field.size() == parent.size() || field[parent.size()] == '.' || field[parent.size()] == '[';
+}
+
 }  // namespace fsdpd

@@ -27,7 +27,6 @@
 #include "fsdp/checkpoint/hf/hf_store.h"
 #include "fsdp/checkpoint/job/origin_check.h"
 #include "fsdp/plan/spec/defaults.h"
-#include "fsdp/plan/spec/global_batch.h"
 #include "fsdp/plan/spec/model_difference.h"
 #include "proto/fsdpd/v1/checkpoint.pb.h"
 #include "proto/fsdpd/v1/job.pb.h"

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/api/label_selector.h"
 #include "client/commands/session.h"
 #include "client/flags/command_line.h"
 #include "client/text/console.h"
@@ -81,6 +82,8 @@ int RunWait(Session* session);
 // events and drain. Returns nullopt for any other command.
 std::optional<int> RunEventCommand(Session* session);
 
+// Parses --selector.
+absl::StatusOr<Selector> SelectorOf(const CommandLine& line);
 // Lists the jobs that the flags of `get` or `cancel` select, from all pages.
 absl::StatusOr<v1::ListJobsResponse> ListSelectedJobs(Session* session);
 // Reports that --array matches no job. Returns the exit code.

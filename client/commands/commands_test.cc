@@ -59,6 +59,9 @@ TEST_F(CommandsTest, AllCommandsHaveExamples) {
 TEST_F(CommandsTest, UsageErrorSuggestsSimilarWord) {
   const std::pair<std::vector<std::string>, std::string> cases[] = {
       {{"sumbit"}, "fsdpctl: unknown command 'sumbit'; did you mean submit? [INVALID_FLAG]\n"},
+      {{"events", "--filter=kind = SUCCEEDED"},
+       "fsdpctl: unknown flag '--filter=kind = SUCCEEDED'; it was removed after release 0.1: use --state, "
+       "--selector or --project, or a condition in -o jsonpath [INVALID_FLAG]\n"},
       {{"jobs"}, "fsdpctl: unknown command 'jobs'; did you mean get? [INVALID_FLAG]\n"},
       {{"get", "--ouput", "json"},
        "fsdpctl: unknown flag '--ouput'; did you mean --output? [INVALID_FLAG]\n"},

@@ -7,6 +7,7 @@
 #include <absl/time/clock.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <map>
 #include <optional>
@@ -55,18 +56,22 @@ std::string EventLine(const v1::Event& event) {
 
 void PrintEvent(Session* session, const v1::Event& event) {
   const std::string& output = session->line().output;
-  session->console().out << (output == "table"  ? EventLine(event)
-                             : output == "json" ? ToJsonLine(event) + "\n"
-                                                : "---\n" + Rendered(event, output));
+  session->console().out << (output == "table" ? EventLine(event) : RenderedItem(event, output));
 }
 
-absl::StatusOr<v1::Node> FetchNode(Session* session, const std::string& name) {
-  absl::StatusOr<v1::ListNodesResponse> response = session->client().ListNodes({});
-  if (!response.ok()) return response.status();
-  for (v1::Node& node : *response->mutable_nodes()) {
-    if (node.name() == name) return std::move(node);
+// Calls `on_event` with the events of all pages until it returns false. Returns the cursor after the last
+// one.
+absl::StatusOr<int64_t> ForEachEvent(Session* session, v1::ListEventsRequest request,
+                                     const std::function<bool(const v1::Event&)>& on_event) {
+  for (;;) {
+    FSDPD_ASSIGN_OR_RETURN(const v1::ListEventsResponse page, session->client().ListEvents(request));
+    for (const v1::Event& event : page.events()) {
+      if (!on_event(event)) return page.cursor();
+    }
+    if (page.next_page_token().empty()) return page.cursor();
+    request.set_page_token(page.next_page_token());
+    request.clear_after();
   }
-  return absl::NotFoundError(absl::StrCat("no node '", name, "'"));
 }
 
 // Whether events of a deleted job or node exist. An EVENTS_DELETED event marks a gap in the event log and
@@ -75,14 +80,13 @@ absl::StatusOr<bool> HasEvents(Session* session, const std::string& job, const s
   v1::ListEventsRequest request;
   request.set_job(job);
   request.set_node(node);
-  for (;;) {
-    FSDPD_ASSIGN_OR_RETURN(const v1::ListEventsResponse page, session->client().ListEvents(request));
-    for (const v1::Event& event : page.events()) {
-      if (event.kind() != v1::EVENT_KIND_EVENTS_DELETED || (!job.empty() && event.job() == job)) return true;
-    }
-    if (page.next_page_token().empty()) return false;
-    request.set_page_token(page.next_page_token());
-  }
+  bool found = false;
+  const auto status = ForEachEvent(session, request, [&](const v1::Event& event) {
+    found = event.kind() != v1::EVENT_KIND_EVENTS_DELETED || (!job.empty() && event.job() == job);
+    return !found;
+  });
+  FSDPD_RETURN_IF_ERROR(status.status());
+  return found;
 }
 
 // Checks that the values of --job, --node and --after exist, and completes the prefix of a job id.
@@ -98,7 +102,7 @@ absl::Status ResolveSelection(Session* session, std::string* job) {
     }
   }
   if (!line.node.empty()) {
-    const absl::Status found = FetchNode(session, line.node).status();
+    const absl::Status found = FindNode(&session->client(), line.node).status();
     if (absl::IsNotFound(found)) {
       FSDPD_ASSIGN_OR_RETURN(const bool has_events, HasEvents(session, "", line.node));
       if (!has_events) return found;
@@ -121,18 +125,13 @@ absl::StatusOr<int64_t> PrintStored(Session* session, const std::string& job) {
   request.set_job(job);
   request.set_node(line.node);
   request.set_after(line.after_event);
-  request.set_filter(line.filter);
   if (!line.since.empty())
     request.set_since_unix_nanos(
         absl::ToUnixNanos(*ParseSince(line.since, session->console().clock->Wall())));
-  for (;;) {
-    const absl::StatusOr<v1::ListEventsResponse> page = session->client().ListEvents(request);
-    if (!page.ok()) return page.status();
-    for (const v1::Event& event : page->events()) PrintEvent(session, event);
-    if (page->next_page_token().empty()) return page->cursor();
-    request.set_page_token(page->next_page_token());
-    request.clear_after();
-  }
+  return ForEachEvent(session, std::move(request), [&](const v1::Event& event) {
+    PrintEvent(session, event);
+    return true;
+  });
 }
 
 // Prints new events. After a reconnect it resumes from the last cursor, so that no event is missed or
@@ -144,7 +143,6 @@ absl::Status FollowEvents(Session* session, const std::string& job, int64_t curs
   request.set_job(job);
   request.set_node(session->line().node);
   request.set_after(cursor);
-  request.set_filter(session->line().filter);
   absl::Time lost_since = absl::InfiniteFuture();
   for (;;) {
     const absl::Status status =
@@ -172,11 +170,10 @@ absl::Status FollowEvents(Session* session, const std::string& job, int64_t curs
 int RunEvents(Session* session) {
   std::string job;
   if (const absl::Status found = ResolveSelection(session, &job); !found.ok()) return session->Fail(found);
-  const absl::StatusOr<int64_t> cursor = PrintStored(session, job);
-  if (!cursor.ok()) return session->Fail(cursor.status());
+  FSDPD_ASSIGN_OR_FAIL(const int64_t cursor, session, PrintStored(session, job));
   if (!session->line().follow) return kExitOk;
   session->console().out.flush();
-  const absl::Status ended = FollowEvents(session, job, *cursor);
+  const absl::Status ended = FollowEvents(session, job, cursor);
   return absl::IsCancelled(ended) ? kExitInterrupted : session->Fail(ended);
 }
 
@@ -185,16 +182,12 @@ absl::Status PrintLeft(Session* session, const v1::Node& node) {
   v1::ListEventsRequest request;
   request.set_node(node.name());
   request.set_since_unix_nanos(node.cordon().drain().unix_nanos());
-  for (;;) {
-    const absl::StatusOr<v1::ListEventsResponse> page = session->client().ListEvents(request);
-    if (!page.ok()) return page.status();
-    for (const v1::Event& event : page->events()) {
-      if (event.kind() == v1::EVENT_KIND_RANKS_EXITED)
-        session->console().err << OneLine(absl::StrCat(event.job(), ": ", event.message())) << "\n";
-    }
-    if (page->next_page_token().empty()) return absl::OkStatus();
-    request.set_page_token(page->next_page_token());
-  }
+  const auto print = [&](const v1::Event& event) {
+    if (event.kind() == v1::EVENT_KIND_RANKS_EXITED)
+      session->console().err << OneLine(absl::StrCat(event.job(), ": ", event.message())) << "\n";
+    return true;
+  };
+  return ForEachEvent(session, request, print).status();
 }
 
 int PrintDrained(Session* session, const v1::Node& node) {
@@ -210,13 +203,10 @@ int PrintDrained(Session* session, const v1::Node& node) {
 
 // Why a job is still on the node; nullopt if the coordinator does not respond.
 std::optional<std::string> ReasonOnNode(Session* session, const std::string& id) {
-  v1::GetJobRequest request;
-  request.set_id(id);
-  const absl::StatusOr<v1::GetJobResponse> response = session->client().GetJob(request);
-  if (absl::IsUnavailable(response.status()) || absl::IsDeadlineExceeded(response.status()))
-    return std::nullopt;
-  if (!response.ok()) return "";
-  const v1::Job& job = response->job();
+  const absl::StatusOr<v1::Job> read = GetJob(&session->client(), id);
+  if (absl::IsUnavailable(read.status()) || absl::IsDeadlineExceeded(read.status())) return std::nullopt;
+  if (!read.ok()) return "";
+  const v1::Job& job = *read;
   const bool trains = job.state() == v1::JOB_STATE_STARTING || job.state() == v1::JOB_STATE_RUNNING;
   if (trains && job.has_failed_checkpoint())
     return absl::StrCat(": its checkpoint of step ", job.failed_checkpoint().step(),
@@ -268,9 +258,8 @@ int RunDrain(Session* session) {
   request.set_reason(line.reason);
   request.set_force(line.force);
   if (line.grace_seconds.has_value()) request.set_grace_seconds(*line.grace_seconds);
-  const absl::StatusOr<v1::DrainNodeResponse> response = session->client().DrainNode(request);
-  if (!response.ok()) return session->Fail(response.status());
-  v1::Node node = response->node();
+  FSDPD_ASSIGN_OR_FAIL(v1::DrainNodeResponse response, session, session->client().DrainNode(request));
+  v1::Node node = std::move(*response.mutable_node());
   DrainScreen screen(session);
   Outage outage;
   const absl::Time until = line.wait_timeout_seconds.has_value()
@@ -284,7 +273,7 @@ int RunDrain(Session* session) {
       return kExitTimeout;
     }
     if (console.interrupt->WaitFor(kPollInterval)) return kExitInterrupted;
-    absl::StatusOr<v1::Node> now = FetchNode(session, line.node);
+    absl::StatusOr<v1::Node> now = FindNode(&session->client(), line.node);
     if (outage.IsTolerable(now.status())) continue;
     if (!now.ok()) return session->Fail(now.status());
     node = *std::move(now);

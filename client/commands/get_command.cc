@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/api/label_selector.h"
 #include "base/check.h"
 #include "client/commands/commands.h"
 #include "client/commands/session.h"
@@ -27,12 +26,17 @@
 
 namespace fsdpd {
 
+absl::StatusOr<Selector> SelectorOf(const CommandLine& line) {
+  absl::StatusOr<Selector> selector = ParseSelector(line.selector);
+  if (selector.ok()) return selector;
+  return absl::InvalidArgumentError(absl::StrCat("--selector: ", selector.status().message()));
+}
+
 absl::StatusOr<v1::ListJobsResponse> ListSelectedJobs(Session* session) {
   const CommandLine& line = session->line();
   v1::ListJobsRequest request;
   request.set_project(line.project);
   request.set_selector(line.selector);
-  request.set_filter(line.filter);
   request.set_order_by(line.order_by);
   // The id of an array is unique across projects.
   request.set_all_projects(line.all_projects || (line.project.empty() && !line.array.empty()));
@@ -47,16 +51,13 @@ absl::StatusOr<v1::ListJobsResponse> ListSelectedJobs(Session* session) {
                          ListAllJobs(&session->client(), request, as_it_comes ? line.limit.value_or(0) : 0));
   // Apply the selector here too: an old coordinator without labels ignores it and returns all jobs, and
   // `cancel` would then cancel them.
-  const absl::StatusOr<Selector> selector = ParseSelector(line.selector);
-  if (!selector.ok())
-    return absl::InvalidArgumentError(absl::StrCat("--selector: ", selector.status().message()));
+  FSDPD_ASSIGN_OR_RETURN(const Selector selector, SelectorOf(line));
   v1::ListJobsResponse fetched;
-  const bool uses_list_flags = !line.filter.empty() || !line.order_by.empty();
   for (v1::Job& job : *all.mutable_jobs()) {
-    if (uses_list_flags && job.etag().empty())
+    if (!line.order_by.empty() && job.etag().empty())
       return absl::UnimplementedError(
-          "--filter and --order-by are not supported by this coordinator, which is an older release");
-    if (IsInArray(job.request_id(), line.array) && Matches(*selector, job.labels()))
+          "--order-by is not supported by this coordinator, which is an older release");
+    if (IsInArray(job.request_id(), line.array) && Matches(selector, job.labels()))
       *fetched.add_jobs() = std::move(job);
   }
   return fetched;
@@ -193,11 +194,11 @@ class ChangeScreen {
     std::ostream& out = session_.console().out;
     if (output == "name") {
       out << job.id() << "\n";
-    } else if (output == "json") {
-      out << ToJsonLine(job) << "\n";
+    } else if (IsData(output)) {
+      out << RenderedItem(job, output);
     } else {
       FSDPD_ASSIGN_OR_RETURN(const std::string text, session_.DataOf(job));
-      out << (output == "yaml" ? "---\n" : "") << text;
+      out << text;
     }
     return absl::OkStatus();
   }
@@ -241,10 +242,9 @@ int RunGet(Session* session) {
   if (line.step_history) return RunStepHistory(session);
   if (line.step_timeline) return RunStepTimeline(session);
   if (line.watch) return WatchJobs(session);
-  const absl::StatusOr<Fetched> fetched = Fetch(session, /*report_missing=*/true);
-  if (!fetched.ok()) return session->Fail(fetched.status());
-  const v1::ListJobsResponse& list = fetched->list;
-  const int code = fetched->missing.ok() ? kExitOk : kExitNotFound;
+  FSDPD_ASSIGN_OR_FAIL(const Fetched fetched, session, Fetch(session, /*report_missing=*/true));
+  const v1::ListJobsResponse& list = fetched.list;
+  const int code = fetched.missing.ok() ? kExitOk : kExitNotFound;
   if (code != kExitOk && list.jobs().empty()) return code;
   // With --state, the array may exist and have no job in these states.
   if (list.jobs().empty() && !line.array.empty() && line.states.empty()) return ReportUnknownArray(session);

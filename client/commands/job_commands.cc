@@ -1,6 +1,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
+#include <algorithm>
 #include <optional>
 #include <set>
 #include <string>
@@ -16,36 +17,40 @@
 #include "client/connect/follow_screen.h"
 #include "client/connect/job_choice.h"
 #include "client/connect/outcome.h"
-#include "client/text/job_text.h"
+#include "client/text/job_description.h"
 #include "client/text/message_output.h"
+#include "client/text/node_text.h"
 #include "client/text/text_table.h"
 
 namespace fsdpd {
 namespace {
 
 int RunDescribe(Session* session) {
-  const absl::StatusOr<v1::Job> job = FindJob(&session->client(), session->line().job);
-  if (!job.ok()) return session->Fail(job.status());
-  if (session->line().output != "table") return session->Show(*job);
-  session->console().out << DescribeJob(*job, session->console().clock->Wall());
+  FSDPD_ASSIGN_OR_FAIL(const v1::Job job, session, FindJob(&session->client(), session->line().job));
+  if (session->line().output != "table") return session->Show(job);
+  session->console().out << DescribeJob(job, session->console().clock->Wall());
   return kExitOk;
 }
 
 int RunNodes(Session* session) {
+  const absl::StatusOr<Selector> selector = SelectorOf(session->line());
+  if (!selector.ok()) return session->Fail(selector.status());
   v1::ListNodesRequest request;
-  request.set_filter(session->line().filter);
   request.set_order_by(session->line().order_by);
-  const absl::StatusOr<v1::ListNodesResponse> response = session->client().ListNodes(request);
-  if (!response.ok()) return session->Fail(response.status());
+  FSDPD_ASSIGN_OR_FAIL(v1::ListNodesResponse response, session, session->client().ListNodes(request));
+  auto* const nodes = response.mutable_nodes();
+  nodes->erase(std::remove_if(nodes->begin(), nodes->end(),
+                              [&](const v1::Node& node) { return !Matches(*selector, node.labels()); }),
+               nodes->end());
   const std::string& output = session->line().output;
   Console& console = session->console();
   if (output == "name") {
-    for (const v1::Node& node : response->nodes()) console.out << node.name() << "\n";
+    for (const v1::Node& node : response.nodes()) console.out << node.name() << "\n";
     return kExitOk;
   }
-  if (output != "table" && output != "wide") return session->Show(*response);
-  console.out << NodeTable({response->nodes().begin(), response->nodes().end()},
-                           CoordinatorTimeOf(*response, console.clock->Wall()), console.width(),
+  if (output != "table" && output != "wide") return session->Show(response);
+  console.out << NodeTable({response.nodes().begin(), response.nodes().end()},
+                           CoordinatorTimeOf(response, console.clock->Wall()), console.width(),
                            output == "wide");
   return kExitOk;
 }

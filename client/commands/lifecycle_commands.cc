@@ -10,6 +10,7 @@
 #include <functional>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -94,10 +95,8 @@ absl::StatusOr<v1::Job> AwaitJob(Session* session, const v1::Job& job, Wait* wai
   // An earlier job may have used up the time, so this one was not watched. No read without a connection: it
   // would take --timeout for each job.
   if (!wait->connection.ok()) return newest.job();
-  v1::GetJobRequest request;
-  request.set_id(job.id());
-  const absl::StatusOr<v1::GetJobResponse> now = session->client().GetJob(request);
-  if (now.ok()) return now->job();
+  absl::StatusOr<v1::Job> now = GetJob(&session->client(), job.id());
+  if (now.ok()) return now;
   wait->connection = now.status();
   return newest.job();
 }
@@ -148,14 +147,25 @@ class Results {
   v1::ListJobsResponse jobs_;
 };
 
-// An old coordinator without etags would ignore --etag and act unconditionally, so the command is rejected.
-absl::Status CheckEtagSupport(Session* session, const std::string& id) {
-  if (session->line().etag.empty()) return absl::OkStatus();
-  const absl::StatusOr<v1::Job> job = FindJob(&session->client(), id);
-  if (!job.ok()) return job.status();
-  return job->etag().empty() ? absl::UnimplementedError(
-                                   "--etag is not supported by this coordinator, which is an older release")
-                             : absl::OkStatus();
+// Makes `call` for a job with the flags that these commands share. An old coordinator without etags would
+// ignore --etag and act unconditionally, so the command is rejected.
+template <typename Response, typename Request>
+absl::StatusOr<Response> Change(Session* session, const std::string& id,
+                                absl::StatusOr<Response> (CoordinatorClient::*call)(const Request&)) {
+  const CommandLine& line = session->line();
+  Request request;
+  request.set_id(id);
+  request.set_etag(line.etag);
+  if constexpr (!std::is_same_v<Request, v1::DeleteJobRequest>) request.set_reason(line.reason);
+  if constexpr (std::is_same_v<Request, v1::CancelJobRequest> || std::is_same_v<Request, v1::PauseJobRequest>)
+    if (line.grace_seconds.has_value()) request.set_grace_seconds(*line.grace_seconds);
+  if (!line.etag.empty()) {
+    FSDPD_ASSIGN_OR_RETURN(const v1::Job job, FindJob(&session->client(), id));
+    if (job.etag().empty())
+      return absl::UnimplementedError(
+          "--etag is not supported by this coordinator, which is an older release");
+  }
+  return (session->client().*call)(request);
 }
 
 // After the wait.
@@ -168,14 +178,7 @@ int AddCancelled(Session* session, const v1::Job& job, const Wait& wait, Results
 int CancelOne(Session* session, const std::string& id, Wait* wait, std::vector<v1::Job>* leaving,
               Results* results) {
   const CommandLine& line = session->line();
-  v1::CancelJobRequest request;
-  request.set_id(id);
-  request.set_reason(line.reason);
-  request.set_etag(line.etag);
-  if (line.grace_seconds.has_value()) request.set_grace_seconds(*line.grace_seconds);
-  if (const absl::Status known = CheckEtagSupport(session, id); !known.ok())
-    return FailJob(session, id, known);
-  const absl::StatusOr<v1::CancelJobResponse> response = session->client().CancelJob(request);
+  const auto response = Change(session, id, &CoordinatorClient::CancelJob);
   if (!response.ok()) return FailJob(session, id, response.status());
   const v1::Job& job = response->job();
   if (line.wait && leaving != nullptr && !IsEnded(job.state())) {
@@ -322,14 +325,7 @@ int RunPause(Session* session, Results* results) {
   int code = kExitOk;
   std::vector<v1::Job> leaving;
   for (const std::string& id : ChosenIds(session, kPausable, &code)) {
-    v1::PauseJobRequest request;
-    request.set_id(id);
-    request.set_reason(line.reason);
-    request.set_etag(line.etag);
-    if (line.grace_seconds.has_value()) request.set_grace_seconds(*line.grace_seconds);
-    if (const absl::Status known = CheckEtagSupport(session, id); !known.ok())
-      return FailJob(session, id, known);
-    const absl::StatusOr<v1::PauseJobResponse> response = session->client().PauseJob(request);
+    const auto response = Change(session, id, &CoordinatorClient::PauseJob);
     if (!response.ok()) {
       MergeExitCode(FailJob(session, id, response.status()), &code);
       continue;
@@ -343,38 +339,24 @@ int RunPause(Session* session, Results* results) {
 }
 
 int ResumeOne(Session* session, const std::string& id, Results* results) {
-  v1::ResumeJobRequest request;
-  request.set_id(id);
-  request.set_reason(session->line().reason);
-  request.set_etag(session->line().etag);
-  if (const absl::Status known = CheckEtagSupport(session, id); !known.ok())
-    return FailJob(session, id, known);
-  const absl::StatusOr<v1::ResumeJobResponse> response = session->client().ResumeJob(request);
+  const auto response = Change(session, id, &CoordinatorClient::ResumeJob);
   if (!response.ok()) return FailJob(session, id, response.status());
   return results->Add(response->job(), StateName(response->job().state()));
 }
 
 int RetryOne(Session* session, const std::string& id, Results* results) {
   // The coordinator treats a retry of a running job as a repeated call and returns OK.
-  v1::GetJobRequest look;
-  look.set_id(id);
-  const absl::StatusOr<v1::GetJobResponse> now = session->client().GetJob(look);
-  const v1::JobState state = now.ok() ? now->job().state() : v1::JOB_STATE_UNSPECIFIED;
+  const absl::StatusOr<v1::Job> now = GetJob(&session->client(), id);
+  const v1::JobState state = now.ok() ? now->state() : v1::JOB_STATE_UNSPECIFIED;
   if (state == v1::JOB_STATE_RUNNING || state == v1::JOB_STATE_STARTING) {
-    const std::string& job = now->job().id();
+    const std::string& job = now->id();
     session->console().err << "fsdpctl: job " << job << " cannot be retried: it is " << StateName(state)
                            << "; `fsdpctl pause " << job
                            << "` and `resume` restart its ranks, `fsdpctl cancel " << job
                            << "` ends it [JOB_NOT_ENDED]\n";
     return kExitFailed;
   }
-  v1::RetryJobRequest request;
-  request.set_id(id);
-  request.set_reason(session->line().reason);
-  request.set_etag(session->line().etag);
-  if (const absl::Status known = CheckEtagSupport(session, id); !known.ok())
-    return FailJob(session, id, known);
-  const absl::StatusOr<v1::RetryJobResponse> response = session->client().RetryJob(request);
+  const auto response = Change(session, id, &CoordinatorClient::RetryJob);
   if (!response.ok()) return FailJob(session, id, response.status());
   return results->Add(response->job(), StateName(response->job().state()));
 }
@@ -392,12 +374,7 @@ int RunEach(Session* session, const Choice& choice, int (*run)(Session*, const s
 int RunDelete(Session* session, Results* results) {
   int code = kExitOk;
   for (const std::string& id : ChosenIds(session, kEnded, &code)) {
-    v1::DeleteJobRequest request;
-    request.set_id(id);
-    request.set_etag(session->line().etag);
-    if (const absl::Status known = CheckEtagSupport(session, id); !known.ok())
-      return FailJob(session, id, known);
-    const absl::StatusOr<v1::DeleteJobResponse> response = session->client().DeleteJob(request);
+    const auto response = Change(session, id, &CoordinatorClient::DeleteJob);
     if (!response.ok()) {
       code = FailJob(session, id, response.status());
       if (absl::IsUnavailable(response.status()) || absl::IsDeadlineExceeded(response.status())) break;

@@ -46,17 +46,14 @@ v1::TailLogsRequest RequestOf(const CommandLine& line, const v1::Job& job) {
 
 int RunLogs(Session* session) {
   const CommandLine& line = session->line();
-  const absl::StatusOr<v1::Job> job = FindJob(&session->client(), line.job);
-  if (!job.ok()) return session->Fail(job.status());
-  if (const std::optional<int> code = CheckPrevious(*job, session)) return *code;
-  const bool name_ranks = !line.rank.has_value() && WorldSizeOf(*job) > 1;
+  FSDPD_ASSIGN_OR_FAIL(const v1::Job job, session, FindJob(&session->client(), line.job));
+  if (const std::optional<int> code = CheckPrevious(job, session)) return *code;
+  const bool name_ranks = !line.rank.has_value() && WorldSizeOf(job) > 1;
   Console& console = session->console();
   std::ostream& out = console.out;
   const auto print = [&](const v1::TailLogsResponse& log) {
-    if (line.output == "json") {
-      out << ToJsonLine(log) << "\n";
-    } else if (line.output == "yaml") {
-      out << "---\n" << Rendered(log, line.output);
+    if (line.output != "table") {
+      out << RenderedItem(log, line.output);
     } else {
       if (name_ranks) out << "[rank " << log.rank() << "] ";
       out << log.line() << "\n";
@@ -82,7 +79,7 @@ int RunLogs(Session* session) {
     if (!has_other_lines) filter.Take(log);
   };
   const auto notify = [&](const std::string& notice) { console.err << notice << "\n" << std::flush; };
-  const v1::TailLogsRequest request = RequestOf(line, *job);
+  const v1::TailLogsRequest request = RequestOf(line, job);
   if (name_ranks && !line.follow) filter.EnableSorting(kMaxSortedBytes);
   const absl::Status status =
       line.follow ? FollowLogs(&session->client(), request, {}, console.interrupt, take, notify)

@@ -10,8 +10,7 @@
 #include "client/commands/commands.h"
 #include "client/connect/outcome.h"
 #include "client/migrate/field_origins.h"
-#include "client/migrate/megatron_job.h"
-#include "client/migrate/megatron_rules.h"
+#include "client/migrate/trainer_job.h"
 #include "client/spec/spec_file.h"
 #include "client/spec/spec_paths.h"
 #include "client/spec/spec_print.h"
@@ -58,7 +57,7 @@ LocatedViolations ResolvePaths(const CommandLine& line, const std::string& file,
   const char* directory = line.file == "-" ? "the directory that fsdpctl runs in" : "the file's directory";
   LocatedViolations violations;
   std::set<std::string> reported;
-  for (const RelativePath& path : MakePathsAbsolute(DirectoryOf(line.file), job)) {
+  for (const RelativePath& path : MakePathsAbsolute(SpecDirectory(line.file), job)) {
     const Violation made_whole = {"relative_path",
                                   ViolationLevel::kAdjust,
                                   path.field,
@@ -103,8 +102,7 @@ int RunMigrateCommand(const CommandLine& line, Console* console) {
   LocatedViolations violations = ReadSettings(*text, file, &settings);
   v1::JobSpec job;
   if (violations.empty()) {
-    violations = CheckMegatron(&settings);
-    Append(&violations, ConvertMegatronJob(&settings, {line.nodes, line.ranks_per_node}, file, &job));
+    violations = ConvertRun(&settings, {line.nodes, line.ranks_per_node}, file, &job);
     job.set_name(line.name);
     Append(&violations, ResolvePaths(line, file, &settings, &job));
     Append(&violations, ViolationsOf(job, line, file, violations, &settings));

@@ -8,6 +8,7 @@
 #include "client/commands/commands.h"
 #include "client/commands/session.h"
 #include "client/connect/coordinator_client.h"
+#include "client/connect/job_choice.h"
 #include "client/connect/outcome.h"
 #include "client/text/job_text.h"
 #include "client/text/message_output.h"
@@ -18,24 +19,6 @@ namespace {
 
 // A preflight takes at least ten seconds, and each poll fetches all nodes with their results.
 constexpr auto kPollInterval = std::chrono::seconds(1);
-
-// Returns nullopt if there is no node of this name. `date`, if given, is set to the coordinator's time.
-absl::StatusOr<std::optional<v1::Node>> FindNode(Session* session, const std::string& name,
-                                                 absl::Time* date = nullptr) {
-  absl::StatusOr<v1::ListNodesResponse> response = session->client().ListNodes({});
-  if (!response.ok()) return response.status();
-  if (date != nullptr) *date = CoordinatorTimeOf(*response, session->console().clock->Wall());
-  for (v1::Node& node : *response->mutable_nodes()) {
-    if (node.name() == name) return std::optional(std::move(node));
-  }
-  return std::optional<v1::Node>();
-}
-
-int ReportUnknownNode(Session* session, const std::string& name) {
-  session->console().err << "fsdpctl: no node '" << name
-                         << "'; `fsdpctl nodes` lists the nodes [NODE_NOT_FOUND]\n";
-  return kExitNotFound;
-}
 
 void PrintNode(Session* session, const v1::Node& node, const std::string& table) {
   const std::string& output = session->line().output;
@@ -85,20 +68,20 @@ int RunPreflight(Session* session) {
   Console& console = session->console();
   v1::PreflightNodeRequest request;
   request.set_node(session->line().node);
-  const absl::StatusOr<v1::PreflightNodeResponse> begun = session->client().PreflightNode(request);
-  if (!begun.ok()) return session->Fail(begun.status());
-  v1::Node node = begun->node();
+  FSDPD_ASSIGN_OR_FAIL(const v1::PreflightNodeResponse begun, session,
+                       session->client().PreflightNode(request));
+  v1::Node node = begun.node();
   absl::Time date = console.clock->Wall();
   Outage outage;
   while (node.in_preflight()) {
     if (console.interrupt->WaitFor(kPollInterval)) return kExitInterrupted;
-    const absl::StatusOr<std::optional<v1::Node>> now = FindNode(session, request.node(), &date);
+    date = console.clock->Wall();  // Of a coordinator that does not return its time.
+    const absl::StatusOr<v1::Node> now = FindNode(&session->client(), request.node(), &date);
     if (outage.IsTolerable(now.status())) continue;
     if (!now.ok()) return session->Fail(now.status());
-    if (!now->has_value()) return ReportUnknownNode(session, request.node());
-    node = **now;
+    node = *now;
   }
-  const bool measured = node.preflight().unix_nanos() != begun->node().preflight().unix_nanos();
+  const bool measured = node.preflight().unix_nanos() != begun.node().preflight().unix_nanos();
   if (!measured) {
     console.err
         << "fsdpctl: " << request.node()
@@ -114,11 +97,9 @@ int RunPreflight(Session* session) {
 
 // Reports that a pausing job no longer waits for ranks on the deleted node.
 void ReportPausedJob(Session* session, const std::string& id) {
-  v1::GetJobRequest request;
-  request.set_id(id);
-  const absl::StatusOr<v1::GetJobResponse> response = session->client().GetJob(request);
-  if (!response.ok()) return;
-  const v1::JobState state = response->job().state();
+  const absl::StatusOr<v1::Job> job = GetJob(&session->client(), id);
+  if (!job.ok()) return;
+  const v1::JobState state = job->state();
   if (state != v1::JOB_STATE_PAUSING && state != v1::JOB_STATE_PAUSED) return;
   session->console().err << "fsdpctl: " << id << ", which had ranks there, is " << StateName(state)
                          << " and no longer waits for them; `fsdpctl resume " << id << "` continues it\n";
@@ -128,19 +109,17 @@ int RunDeleteNode(Session* session) {
   v1::DeleteNodeRequest request;
   request.set_node(session->line().node);
   request.set_force(session->line().force);
-  const absl::StatusOr<v1::DeleteNodeResponse> response = session->client().DeleteNode(request);
-  if (!response.ok()) return session->Fail(response.status());
-  PrintNode(session, response->node(), absl::StrCat(response->node().name(), " deleted\n"));
-  for (const std::string& job : response->node().unconfirmed_jobs()) ReportPausedJob(session, job);
+  FSDPD_ASSIGN_OR_FAIL(const v1::DeleteNodeResponse response, session, session->client().DeleteNode(request));
+  PrintNode(session, response.node(), absl::StrCat(response.node().name(), " deleted\n"));
+  for (const std::string& job : response.node().unconfirmed_jobs()) ReportPausedJob(session, job);
   return kExitOk;
 }
 
 int RunDescribeNode(Session* session) {
-  absl::Time date;
-  const absl::StatusOr<std::optional<v1::Node>> node = FindNode(session, session->line().node, &date);
-  if (!node.ok()) return session->Fail(node.status());
-  if (!node->has_value()) return ReportUnknownNode(session, session->line().node);
-  PrintNode(session, **node, DescribeNode(**node, date));
+  absl::Time date = session->console().clock->Wall();
+  FSDPD_ASSIGN_OR_FAIL(const v1::Node node, session,
+                       FindNode(&session->client(), session->line().node, &date));
+  PrintNode(session, node, DescribeNode(node, date));
   return kExitOk;
 }
 

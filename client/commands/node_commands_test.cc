@@ -76,6 +76,21 @@ TEST_F(NodeCommandsTest, SeveralNodesAreOneDocument) {
   }
 }
 
+TEST_F(NodeCommandsTest, NodesSelectsByLabel) {
+  server_.on_nodes = [](const v1::ListNodesRequest&, v1::ListNodesResponse* response) {
+    for (const char* gpu : {"h200", "b300"}) {
+      v1::Node* const node = response->add_nodes();
+      node->set_name(absl::StrCat("with-", gpu));
+      node->add_labels()->set_key("gpu");
+      node->mutable_labels(0)->set_value(gpu);
+    }
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"nodes", "-l", "gpu=h200", "-o", "name"}), kExitOk) << err_;
+  EXPECT_EQ(out_, "with-h200\n");
+  EXPECT_EQ(Run({"nodes", "-l", "gpu in (h200)"}), kExitUsage);
+}
+
 TEST_F(NodeCommandsTest, DeleteReportsPausedJobs) {
   server_.on_delete_node = [](const v1::DeleteNodeRequest& request, v1::DeleteNodeResponse* response) {
     response->mutable_node()->set_name(request.node());

@@ -157,7 +157,7 @@ TEST_F(LookCommandsTest, RejectsInvalidOutputWithoutCoordinator) {
                                              {"cancel", "x", "-o", "wide"},
                                              {"plan", "-f", "x", "-o", "spec"},
                                              {"get", "--sort-by", "{.x"},
-                                             {"get", "j", "--filter", "id = j"},
+                                             {"get", "j", "--order-by", "end_time"},
                                              {"get", "j", "--state", "queued"},
                                              {"get", "j", "-l", "team=a"},
                                              {"get", "j", "--project", "red"},
@@ -216,20 +216,20 @@ TEST_F(LookCommandsTest, CompletesUniqueIdPrefix) {
 }
 
 TEST_F(LookCommandsTest, UnknownIdDoesNotListAllJobs) {
-  std::vector<std::string> filters;
+  std::vector<std::string> prefixes;
   int pages = 0;
   server_.on_list = [&](const v1::ListJobsRequest& request, v1::ListJobsResponse* response) {
-    filters.push_back(request.filter());
+    prefixes.push_back(request.id_prefix());
     for (int i = 0; i < 4; ++i) response->add_jobs()->set_id(absl::StrCat("tiny-", pages, i));
     response->set_next_page_token(absl::StrCat(++pages));
     return grpc::Status::OK;
   };
   EXPECT_EQ(Run({"cancel", "tiny"}), kExitNotFound);
   EXPECT_NE(err_.find("'tiny' is ambiguous: it matches more than 5 jobs: "), std::string::npos) << err_;
-  EXPECT_EQ(filters, (std::vector<std::string>{"id : \"tiny\"", "id : \"tiny\""}));
-  filters.clear();
+  EXPECT_EQ(prefixes, (std::vector<std::string>{"tiny", "tiny"}));
+  prefixes.clear();
   EXPECT_EQ(Run({"get", "no\"id"}), kExitNotFound);
-  EXPECT_TRUE(filters.empty());
+  EXPECT_TRUE(prefixes.empty());
   server_.Stop();
 }
 

@@ -7,11 +7,20 @@
 #include <google/protobuf/message.h>
 
 #include <string>
+#include <utility>
 
+#include "base/check.h"
 #include "client/connect/coordinator_client.h"
 #include "client/connect/follow_screen.h"
 #include "client/flags/command_line.h"
 #include "client/text/console.h"
+
+// Like FSDPD_ASSIGN_OR_RETURN, in a command: reports the error, and returns its exit code.
+#define FSDPD_ASSIGN_OR_FAIL(declaration, session, expression)          \
+  auto FSDPD_CONCAT(fsdpd_or_, __LINE__) = (expression);                \
+  if (!FSDPD_CONCAT(fsdpd_or_, __LINE__).ok())                          \
+    return (session)->Fail(FSDPD_CONCAT(fsdpd_or_, __LINE__).status()); \
+  declaration = std::move(FSDPD_CONCAT(fsdpd_or_, __LINE__)).value()
 
 namespace fsdpd {
 

@@ -27,7 +27,7 @@
 #include "client/connect/outcome.h"
 #include "client/flags/completion.h"
 #include "client/flags/parse_command_line.h"
-#include "client/spec/checkpoint_choice.h"
+#include "client/spec/named_checkpoint.h"
 #include "client/spec/spec_array.h"
 #include "client/spec/spec_file.h"
 #include "client/spec/spec_paths.h"

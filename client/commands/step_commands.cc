@@ -121,32 +121,28 @@ bool LacksSingleJob(Session* session, const char* flag) {
 
 int RunStepTimeline(Session* session) {
   if (LacksSingleJob(session, "--timeline")) return kExitUsage;
-  const absl::StatusOr<v1::Job> job = FindJob(&session->client(), session->line().jobs[0]);
-  if (!job.ok()) return session->Fail(job.status());
+  FSDPD_ASSIGN_OR_FAIL(const v1::Job job, session, FindJob(&session->client(), session->line().jobs[0]));
   v1::GetStepTimelineRequest request;
-  request.set_id(job->id());
-  const absl::StatusOr<v1::GetStepTimelineResponse> told = session->client().GetStepTimeline(request);
-  if (!told.ok()) return session->Fail(told.status());
-  if (session->line().output != "table") return session->Show(*told);
-  session->console().out << StepTimelineText(*told);
+  request.set_id(job.id());
+  FSDPD_ASSIGN_OR_FAIL(const v1::GetStepTimelineResponse timeline, session,
+                       session->client().GetStepTimeline(request));
+  if (session->line().output != "table") return session->Show(timeline);
+  session->console().out << StepTimelineText(timeline);
   return kExitOk;
 }
 
 int RunStepHistory(Session* session) {
   const CommandLine& line = session->line();
   if (LacksSingleJob(session, "--steps")) return kExitUsage;
-  const absl::StatusOr<v1::Job> job = FindJob(&session->client(), line.jobs[0]);
-  if (!job.ok()) return session->Fail(job.status());
+  FSDPD_ASSIGN_OR_FAIL(const v1::Job job, session, FindJob(&session->client(), line.jobs[0]));
   std::ostream& out = session->console().out;
   bool first = true;
-  return ReadSteps(session, job->id(), [&](const v1::ListStepsResponse& page) {
+  return ReadSteps(session, job.id(), [&](const v1::ListStepsResponse& page) {
     if (line.output == "csv") {
       if (std::exchange(first, false)) out << StepCsvHeader();
       for (const v1::StepRecord& step : page.steps()) out << StepCsvRow(step);
-    } else if (line.output == "json") {
-      for (const v1::StepRecord& step : page.steps()) out << ToJsonLine(step) << "\n";
-    } else if (line.output == "yaml") {
-      for (const v1::StepRecord& step : page.steps()) out << "---\n" << Rendered(step, line.output);
+    } else if (IsData(line.output)) {
+      for (const v1::StepRecord& step : page.steps()) out << RenderedItem(step, line.output);
     } else {
       TextTable table(StepTableHeader());
       for (const v1::StepRecord& step : page.steps()) table.Add(StepTableRow(step));
@@ -160,18 +156,17 @@ int RunStepHistory(Session* session) {
 int RunExport(Session* session) {
   const CommandLine& line = session->line();
   Console& console = session->console();
-  const absl::StatusOr<v1::Job> job = FindJob(&session->client(), line.job);
-  if (!job.ok()) return session->Fail(job.status());
+  FSDPD_ASSIGN_OR_FAIL(const v1::Job job, session, FindJob(&session->client(), line.job));
   if (const std::string error = MakeDirectory(line.out); !error.empty()) {
     console.err << "fsdpctl: --out " << line.out << ": " << error << " [FILE_ERROR]\n";
     return kExitUsage;
   }
   const bool tensorboard = line.to == "tensorboard";
   // The name is the job's: exported again it takes the place of what was there, and no step is drawn twice.
-  const int64_t begin_unix_nanos = job->create_unix_nanos();
+  const int64_t begin_unix_nanos = job.create_unix_nanos();
   const int64_t begin_seconds = begin_unix_nanos / 1'000'000'000;
-  const std::string name = tensorboard ? absl::StrCat("events.out.tfevents.", begin_seconds, ".", job->id())
-                                       : absl::StrCat(job->id(), ".wandb-history.jsonl");
+  const std::string name = tensorboard ? absl::StrCat("events.out.tfevents.", begin_seconds, ".", job.id())
+                                       : absl::StrCat(job.id(), ".wandb-history.jsonl");
   NewFile file(line.out, name);
   if (!file.good()) {
     console.err << "fsdpctl: --out " << file.error() << " [FILE_ERROR]\n";
@@ -179,7 +174,7 @@ int RunExport(Session* session) {
   }
   if (tensorboard) file.Write(TensorBoardBegin(static_cast<double>(begin_seconds)));
   int64_t steps = 0;
-  const int code = ReadSteps(session, job->id(), [&](const v1::ListStepsResponse& page) {
+  const int code = ReadSteps(session, job.id(), [&](const v1::ListStepsResponse& page) {
     for (const v1::StepRecord& step : page.steps())
       file.Write(tensorboard ? TensorBoardStep(step) : WandbStep(step, begin_unix_nanos));
     steps += page.steps_size();

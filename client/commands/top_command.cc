@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "client/commands/commands.h"
 #include "client/commands/session.h"
 #include "client/connect/job_choice.h"
@@ -28,11 +29,9 @@ absl::StatusOr<std::string> FetchText(Session* session) {
        {v1::JOB_STATE_QUEUED, v1::JOB_STATE_STARTING, v1::JOB_STATE_RUNNING, v1::JOB_STATE_CANCELLING,
         v1::JOB_STATE_STOPPING, v1::JOB_STATE_PAUSING, v1::JOB_STATE_PREFLIGHT})
     request.add_states(state);
-  const absl::StatusOr<v1::ListJobsResponse> jobs = ListAllJobs(&session->client(), request);
-  if (!jobs.ok()) return jobs.status();
-  const absl::StatusOr<v1::ListNodesResponse> nodes = session->client().ListNodes({});
-  if (!nodes.ok()) return nodes.status();
-  return TopText({jobs->jobs().begin(), jobs->jobs().end()}, {nodes->nodes().begin(), nodes->nodes().end()},
+  FSDPD_ASSIGN_OR_RETURN(const v1::ListJobsResponse jobs, ListAllJobs(&session->client(), request));
+  FSDPD_ASSIGN_OR_RETURN(const v1::ListNodesResponse nodes, session->client().ListNodes({}));
+  return TopText({jobs.jobs().begin(), jobs.jobs().end()}, {nodes.nodes().begin(), nodes.nodes().end()},
                  session->console().clock->Wall(), session->console().width());
 }
 

@@ -140,13 +140,7 @@ void Print(const GatheredTraces& traces, const std::string& path, size_t bytes, 
     for (const std::string& file : traces.memory()) out << "  " << file << "\n";
     return;
   }
-  for (const v1::TraceJobResponse::Trace& trace : traces.Traces()) {
-    if (output == "json") {
-      out << ToJsonLine(trace) << "\n";
-    } else {
-      out << "---\n" << Rendered(trace, output);
-    }
-  }
+  for (const v1::TraceJobResponse::Trace& trace : traces.Traces()) out << RenderedItem(trace, output);
 }
 
 }  // namespace

@@ -70,18 +70,16 @@ class Waiter : public JobObserver {
   }
 
   absl::Status AwaitDeletion() {
-    v1::GetJobRequest request;
-    request.set_id(id_);
     Outage outage;
     do {
-      const absl::StatusOr<v1::GetJobResponse> response = client_.GetJob(request);
-      if (absl::IsNotFound(response.status())) {
+      const absl::StatusOr<v1::Job> job = GetJob(&client_, id_);
+      if (absl::IsNotFound(job.status())) {
         verdict_ = WaitVerdict::kMet;
         return absl::OkStatus();
       }
-      if (outage.IsTolerable(response.status())) continue;
-      if (!response.ok()) return response.status();
-      job_ = response->job();
+      if (outage.IsTolerable(job.status())) continue;
+      FSDPD_RETURN_IF_ERROR(job.status());
+      job_ = *job;
     } while (!stop_.WaitFor(kPollInterval));
     return absl::CancelledError("interrupted");
   }

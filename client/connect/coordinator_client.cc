@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <type_traits>
 #include <utility>
 
 #include "base/limits.h"
@@ -119,11 +120,20 @@ absl::Status NormalizeNoResponse(const absl::Status& status) {
   return IsNoResponse(status) ? absl::DeadlineExceededError("no answer in time") : status;
 }
 
-// Whether the call with this request changes something.
-bool IsChange(absl::string_view request) {
-  for (const char* read : {"Get", "List", "Validate", "Plan", "Search"})
-    if (absl::StartsWith(request, read)) return false;
+// Values of the columns `effect` and `retry` of FSDPD_API_TABLE.
+constexpr bool kReads = false, kChanges = true;
+template <typename Request>
+bool Always(const Request&) {
   return true;
+}
+template <typename Request>
+bool Never(const Request&) {
+  return false;
+}
+bool WithRequestId(const v1::SubmitJobRequest& request) { return !request.request_id().empty(); }
+template <typename Request>
+bool WithoutEtag(const Request& request) {
+  return request.etag().empty();
 }
 
 }  // namespace
@@ -279,9 +289,10 @@ absl::Status CoordinatorClient::ConnectTo(Server* server, absl::Time until, absl
 }
 
 template <typename Request, typename Response, typename Method>
-absl::StatusOr<Response> CoordinatorClient::CallWithin(absl::Duration timeout, Method method,
-                                                       const Request& request, bool idempotent) {
-  const absl::Time deadline = absl::Now() + timeout;
+absl::StatusOr<Response> CoordinatorClient::Call(Method method, const Request& request, bool again,
+                                                 bool changes) {
+  constexpr bool kSearches = std::is_same_v<Request, v1::SearchPlansRequest>;
+  const absl::Time deadline = absl::Now() + (kSearches ? options_.search_timeout : options_.call_timeout);
   absl::Duration pause = kFirstPause;
   for (int switches = 0;;) {
     const std::shared_ptr<Server> server = ReconnectedServer(deadline, nullptr);
@@ -294,14 +305,13 @@ absl::StatusOr<Response> CoordinatorClient::CallWithin(absl::Duration timeout, M
     if (absl::IsCancelled(status))
       status = absl::UnavailableError("the coordinator stopped before it answered");
     const bool not_done = ReasonOf(status) == "NOT_LEADER";
-    const bool again = absl::IsUnavailable(status) && ((idempotent && options_.repeats) || not_done);
+    const bool repeat = absl::IsUnavailable(status) && ((again && options_.repeats) || not_done);
     const bool switched = SwitchServer(*server, status);
     const bool immediately = switched && switches < kMaxImmediateSwitches;
     const absl::Duration wait = immediately ? absl::ZeroDuration() : PauseAfter(status, pause);
-    if (!again || absl::Now() + wait >= deadline) {
+    if (!repeat || absl::Now() + wait >= deadline) {
       status = NormalizeNoResponse(status);
-      if (absl::IsDeadlineExceeded(status) && IsChange(Request::descriptor()->name()))
-        status.SetPayload(kMayHaveTakenEffect, absl::Cord());
+      if (absl::IsDeadlineExceeded(status) && changes) status.SetPayload(kMayHaveTakenEffect, absl::Cord());
       return status;
     }
     switches = immediately ? switches + 1 : 0;
@@ -329,135 +339,22 @@ absl::Status CoordinatorClient::ReadStream(const Open& open, Interrupt* interrup
   }
 }
 
-absl::StatusOr<v1::SubmitJobResponse> CoordinatorClient::SubmitJob(const v1::SubmitJobRequest& request) {
-  return Call<v1::SubmitJobRequest, v1::SubmitJobResponse>(&v1::Coordinator::Stub::SubmitJob, request,
-                                                           !request.request_id().empty());
-}
-
-absl::StatusOr<v1::ValidateJobResponse> CoordinatorClient::ValidateJob(
-    const v1::ValidateJobRequest& request) {
-  return Call<v1::ValidateJobRequest, v1::ValidateJobResponse>(&v1::Coordinator::Stub::ValidateJob, request);
-}
-
-absl::StatusOr<v1::PlanJobResponse> CoordinatorClient::PlanJob(const v1::PlanJobRequest& request) {
-  return Call<v1::PlanJobRequest, v1::PlanJobResponse>(&v1::Coordinator::Stub::PlanJob, request);
-}
-
-absl::StatusOr<v1::SearchPlansResponse> CoordinatorClient::SearchPlans(
-    const v1::SearchPlansRequest& request) {
-  return CallWithin<v1::SearchPlansRequest, v1::SearchPlansResponse>(
-      options_.search_timeout, &v1::Coordinator::Stub::SearchPlans, request, /*idempotent=*/true);
-}
-
-absl::StatusOr<v1::GetJobResponse> CoordinatorClient::GetJob(const v1::GetJobRequest& request) {
-  return Call<v1::GetJobRequest, v1::GetJobResponse>(&v1::Coordinator::Stub::GetJob, request);
-}
-
-absl::StatusOr<v1::ListJobsResponse> CoordinatorClient::ListJobs(const v1::ListJobsRequest& request) {
-  return Call<v1::ListJobsRequest, v1::ListJobsResponse>(&v1::Coordinator::Stub::ListJobs, request);
-}
-
-absl::StatusOr<v1::CancelJobResponse> CoordinatorClient::CancelJob(const v1::CancelJobRequest& request) {
-  return Call<v1::CancelJobRequest, v1::CancelJobResponse>(&v1::Coordinator::Stub::CancelJob, request,
-                                                           request.etag().empty());
-}
-
-absl::StatusOr<v1::PauseJobResponse> CoordinatorClient::PauseJob(const v1::PauseJobRequest& request) {
-  return Call<v1::PauseJobRequest, v1::PauseJobResponse>(&v1::Coordinator::Stub::PauseJob, request,
-                                                         request.etag().empty());
-}
-
-absl::StatusOr<v1::ResumeJobResponse> CoordinatorClient::ResumeJob(const v1::ResumeJobRequest& request) {
-  return Call<v1::ResumeJobRequest, v1::ResumeJobResponse>(&v1::Coordinator::Stub::ResumeJob, request,
-                                                           request.etag().empty());
-}
-
-absl::StatusOr<v1::RetryJobResponse> CoordinatorClient::RetryJob(const v1::RetryJobRequest& request) {
-  return Call<v1::RetryJobRequest, v1::RetryJobResponse>(&v1::Coordinator::Stub::RetryJob, request,
-                                                         request.etag().empty());
-}
-
-absl::StatusOr<v1::DeleteJobResponse> CoordinatorClient::DeleteJob(const v1::DeleteJobRequest& request) {
-  return Call<v1::DeleteJobRequest, v1::DeleteJobResponse>(&v1::Coordinator::Stub::DeleteJob, request, false);
-}
-
-absl::StatusOr<v1::ListNodesResponse> CoordinatorClient::ListNodes(const v1::ListNodesRequest& request) {
-  return Call<v1::ListNodesRequest, v1::ListNodesResponse>(&v1::Coordinator::Stub::ListNodes, request);
-}
-
-absl::StatusOr<v1::CordonNodeResponse> CoordinatorClient::CordonNode(const v1::CordonNodeRequest& request) {
-  return Call<v1::CordonNodeRequest, v1::CordonNodeResponse>(&v1::Coordinator::Stub::CordonNode, request);
-}
-
-absl::StatusOr<v1::PreflightNodeResponse> CoordinatorClient::PreflightNode(
-    const v1::PreflightNodeRequest& request) {
-  return Call<v1::PreflightNodeRequest, v1::PreflightNodeResponse>(&v1::Coordinator::Stub::PreflightNode,
-                                                                   request);
-}
-
-absl::StatusOr<v1::UncordonNodeResponse> CoordinatorClient::UncordonNode(
-    const v1::UncordonNodeRequest& request) {
-  return Call<v1::UncordonNodeRequest, v1::UncordonNodeResponse>(&v1::Coordinator::Stub::UncordonNode,
-                                                                 request);
-}
-
-absl::StatusOr<v1::DrainNodeResponse> CoordinatorClient::DrainNode(const v1::DrainNodeRequest& request) {
-  return Call<v1::DrainNodeRequest, v1::DrainNodeResponse>(&v1::Coordinator::Stub::DrainNode, request);
-}
-
-absl::StatusOr<v1::DeleteNodeResponse> CoordinatorClient::DeleteNode(const v1::DeleteNodeRequest& request) {
-  return Call<v1::DeleteNodeRequest, v1::DeleteNodeResponse>(&v1::Coordinator::Stub::DeleteNode, request,
-                                                             /*idempotent=*/false);
-}
-
-absl::StatusOr<v1::ListEventsResponse> CoordinatorClient::ListEvents(const v1::ListEventsRequest& request) {
-  return Call<v1::ListEventsRequest, v1::ListEventsResponse>(&v1::Coordinator::Stub::ListEvents, request);
-}
-absl::StatusOr<v1::ListStepsResponse> CoordinatorClient::ListSteps(const v1::ListStepsRequest& request) {
-  return Call<v1::ListStepsRequest, v1::ListStepsResponse>(&v1::Coordinator::Stub::ListSteps, request);
-}
-
-absl::StatusOr<v1::GetStepTimelineResponse> CoordinatorClient::GetStepTimeline(
-    const v1::GetStepTimelineRequest& request) {
-  return Call<v1::GetStepTimelineRequest, v1::GetStepTimelineResponse>(
-      &v1::Coordinator::Stub::GetStepTimeline, request);
-}
-
-absl::StatusOr<v1::GetVersionResponse> CoordinatorClient::GetVersion(const v1::GetVersionRequest& request) {
-  return Call<v1::GetVersionRequest, v1::GetVersionResponse>(&v1::Coordinator::Stub::GetVersion, request);
-}
-
-absl::Status CoordinatorClient::WatchJob(const v1::WatchJobRequest& request, Interrupt* interrupt,
-                                         const std::function<void(const v1::WatchJobResponse&)>& on_update) {
-  const auto open = [&](v1::Coordinator::Stub* stub, grpc::ClientContext* context) {
-    return stub->WatchJob(context, request);
-  };
-  return ReadStream<v1::WatchJobResponse>(open, interrupt, on_update);
-}
-
-absl::Status CoordinatorClient::WatchEvents(
-    const v1::WatchEventsRequest& request, Interrupt* interrupt,
-    const std::function<void(const v1::WatchEventsResponse&)>& on_update) {
-  const auto open = [&](v1::Coordinator::Stub* stub, grpc::ClientContext* context) {
-    return stub->WatchEvents(context, request);
-  };
-  return ReadStream<v1::WatchEventsResponse>(open, interrupt, on_update);
-}
-
-absl::Status CoordinatorClient::TailLogs(const v1::TailLogsRequest& request, Interrupt* interrupt,
-                                         const std::function<void(const v1::TailLogsResponse&)>& on_line) {
-  const auto open = [&](v1::Coordinator::Stub* stub, grpc::ClientContext* context) {
-    return stub->TailLogs(context, request);
-  };
-  return ReadStream<v1::TailLogsResponse>(open, interrupt, on_line);
-}
-
-absl::Status CoordinatorClient::TraceJob(const v1::TraceJobRequest& request, Interrupt* interrupt,
-                                         const std::function<void(const v1::TraceJobResponse&)>& on_update) {
-  const auto open = [&](v1::Coordinator::Stub* stub, grpc::ClientContext* context) {
-    return stub->TraceJob(context, request);
-  };
-  return ReadStream<v1::TraceJobResponse>(open, interrupt, on_update);
-}
+#define FSDPD_UNARY(method, handler, standby, role, own, effect, retry, reader)                        \
+  absl::StatusOr<v1::method##Response> CoordinatorClient::method(const v1::method##Request& request) { \
+    return Call<v1::method##Request, v1::method##Response>(&v1::Coordinator::Stub::method, request,    \
+                                                           retry(request), effect);                    \
+  }
+#define FSDPD_STREAM(method, ...)                                                      \
+  absl::Status CoordinatorClient::method(                                              \
+      const v1::method##Request& request, Interrupt* interrupt,                        \
+      const std::function<void(const v1::method##Response&)>& on_message) {            \
+    const auto open = [&](v1::Coordinator::Stub* stub, grpc::ClientContext* context) { \
+      return stub->method(context, request);                                           \
+    };                                                                                 \
+    return ReadStream<v1::method##Response>(open, interrupt, on_message);              \
+  }
+FSDPD_API_TABLE(FSDPD_UNARY, FSDPD_STREAM)
+#undef FSDPD_UNARY
+#undef FSDPD_STREAM
 
 }  // namespace fsdpd

@@ -32,6 +32,7 @@
 #include <string>
 #include <vector>
 
+#include "base/api/api_table.h"
 #include "base/mutex.h"
 #include "base/spec_text/violation.h"
 #include "client/text/interrupt.h"
@@ -70,37 +71,16 @@ class CoordinatorClient {
   // call_timeout.
   absl::Status Connect();
 
-  absl::StatusOr<v1::SubmitJobResponse> SubmitJob(const v1::SubmitJobRequest& request);
-  absl::StatusOr<v1::ValidateJobResponse> ValidateJob(const v1::ValidateJobRequest& request);
-  absl::StatusOr<v1::PlanJobResponse> PlanJob(const v1::PlanJobRequest& request);
-  absl::StatusOr<v1::SearchPlansResponse> SearchPlans(const v1::SearchPlansRequest& request);
-  absl::StatusOr<v1::GetJobResponse> GetJob(const v1::GetJobRequest& request);
-  absl::StatusOr<v1::ListJobsResponse> ListJobs(const v1::ListJobsRequest& request);
-  absl::StatusOr<v1::CancelJobResponse> CancelJob(const v1::CancelJobRequest& request);
-  absl::StatusOr<v1::PauseJobResponse> PauseJob(const v1::PauseJobRequest& request);
-  absl::StatusOr<v1::ResumeJobResponse> ResumeJob(const v1::ResumeJobRequest& request);
-  absl::StatusOr<v1::RetryJobResponse> RetryJob(const v1::RetryJobRequest& request);
-  absl::StatusOr<v1::DeleteJobResponse> DeleteJob(const v1::DeleteJobRequest& request);
-  absl::StatusOr<v1::ListNodesResponse> ListNodes(const v1::ListNodesRequest& request);
-  absl::StatusOr<v1::CordonNodeResponse> CordonNode(const v1::CordonNodeRequest& request);
-  absl::StatusOr<v1::UncordonNodeResponse> UncordonNode(const v1::UncordonNodeRequest& request);
-  absl::StatusOr<v1::PreflightNodeResponse> PreflightNode(const v1::PreflightNodeRequest& request);
-  absl::StatusOr<v1::DrainNodeResponse> DrainNode(const v1::DrainNodeRequest& request);
-  absl::StatusOr<v1::DeleteNodeResponse> DeleteNode(const v1::DeleteNodeRequest& request);
-  absl::StatusOr<v1::ListEventsResponse> ListEvents(const v1::ListEventsRequest& request);
-  absl::StatusOr<v1::ListStepsResponse> ListSteps(const v1::ListStepsRequest& request);
-  absl::StatusOr<v1::GetStepTimelineResponse> GetStepTimeline(const v1::GetStepTimelineRequest& request);
-  absl::StatusOr<v1::GetVersionResponse> GetVersion(const v1::GetVersionRequest& request);
-
-  // Streams. They return the status with which the server ends the stream, or CANCELLED if `interrupt` fired.
-  absl::Status WatchJob(const v1::WatchJobRequest& request, Interrupt* interrupt,
-                        const std::function<void(const v1::WatchJobResponse&)>& on_update);
-  absl::Status WatchEvents(const v1::WatchEventsRequest& request, Interrupt* interrupt,
-                           const std::function<void(const v1::WatchEventsResponse&)>& on_update);
-  absl::Status TailLogs(const v1::TailLogsRequest& request, Interrupt* interrupt,
-                        const std::function<void(const v1::TailLogsResponse&)>& on_line);
-  absl::Status TraceJob(const v1::TraceJobRequest& request, Interrupt* interrupt,
-                        const std::function<void(const v1::TraceJobResponse&)>& on_update);
+  // Calls by the name of their method, and streams. A stream returns the status with which the server ends
+  // it, or CANCELLED if `interrupt` fired.
+#define FSDPD_UNARY(method, ...) \
+  absl::StatusOr<v1::method##Response> method(const v1::method##Request& request);
+#define FSDPD_STREAM(method, ...)                                               \
+  absl::Status method(const v1::method##Request& request, Interrupt* interrupt, \
+                      const std::function<void(const v1::method##Response&)>& on_message);
+  FSDPD_API_TABLE(FSDPD_UNARY, FSDPD_STREAM)
+#undef FSDPD_UNARY
+#undef FSDPD_STREAM
 
   const std::string& address() const { return address_; }  // As passed to the constructor.
 
@@ -112,13 +92,9 @@ class CoordinatorClient {
   std::shared_ptr<Server> ReconnectedServer(absl::Time deadline, Interrupt* interrupt);
   // Selects another coordinator if `status` of `called` requires it. Returns whether to call it immediately.
   bool SwitchServer(const Server& called, const absl::Status& status);
+  // `again`: whether the call is safe to repeat. `changes`: whether it has side effects.
   template <typename Request, typename Response, typename Method>
-  absl::StatusOr<Response> Call(Method method, const Request& request, bool idempotent = true) {
-    return CallWithin<Request, Response>(options_.call_timeout, method, request, idempotent);
-  }
-  template <typename Request, typename Response, typename Method>
-  absl::StatusOr<Response> CallWithin(absl::Duration timeout, Method method, const Request& request,
-                                      bool idempotent);
+  absl::StatusOr<Response> Call(Method method, const Request& request, bool again, bool changes);
   template <typename Response, typename Open>
   absl::Status ReadStream(const Open& open, Interrupt* interrupt,
                           const std::function<void(const Response&)>& on_message);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "client/spec/spec_print.h"
+#include "client/text/job_description.h"
 #include "client/text/job_text.h"
 #include "client/text/message_output.h"
 #include "client/text/text_table.h"

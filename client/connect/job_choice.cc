@@ -33,28 +33,41 @@ absl::StatusOr<v1::ListJobsResponse> ListAllJobs(CoordinatorClient* client, v1::
   return all;
 }
 
-absl::StatusOr<v1::Job> FindJob(CoordinatorClient* client, const std::string& id) {
+absl::StatusOr<v1::Job> GetJob(CoordinatorClient* client, const std::string& id) {
   v1::GetJobRequest request;
   request.set_id(id);
-  absl::StatusOr<v1::GetJobResponse> response = client->GetJob(request);
-  if (response.ok()) return std::move(*response->mutable_job());
-  if (!absl::IsNotFound(response.status())) return response.status();
+  FSDPD_ASSIGN_OR_RETURN(v1::GetJobResponse response, client->GetJob(request));
+  return std::move(*response.mutable_job());
+}
+
+absl::StatusOr<v1::Node> FindNode(CoordinatorClient* client, const std::string& name, absl::Time* date) {
+  FSDPD_ASSIGN_OR_RETURN(v1::ListNodesResponse response, client->ListNodes({}));
+  if (date != nullptr && response.unix_nanos() != 0) *date = absl::FromUnixNanos(response.unix_nanos());
+  for (v1::Node& node : *response.mutable_nodes()) {
+    if (node.name() == name) return std::move(node);
+  }
+  return absl::NotFoundError(absl::StrCat("no node '", name, "'"));
+}
+
+absl::StatusOr<v1::Job> FindJob(CoordinatorClient* client, const std::string& id) {
+  absl::StatusOr<v1::Job> exact = GetJob(client, id);
+  if (!absl::IsNotFound(exact.status())) return exact;
   if (!std::all_of(id.begin(), id.end(), [](char c) { return absl::ascii_isalnum(c) || c == '-'; }))
-    return response.status();
+    return exact;
   v1::ListJobsRequest list;
   list.set_all_projects(true);
-  list.set_filter(absl::StrCat("id : \"", id, "\""));  // Substring match; prefixes are selected below.
+  list.set_id_prefix(id);  // Ignored by a coordinator of release 0.1.
   list.set_page_size(kPageSize);
   std::vector<v1::Job> found;
   do {
     absl::StatusOr<v1::ListJobsResponse> page = client->ListJobs(list);
-    if (!page.ok()) return response.status();
+    if (!page.ok()) return exact;
     for (v1::Job& job : *page->mutable_jobs()) {
       if (found.size() <= kMaxNamed && absl::StartsWith(job.id(), id)) found.push_back(std::move(job));
     }
     list.set_page_token(page->next_page_token());
   } while (!list.page_token().empty() && found.size() <= kMaxNamed);
-  if (found.empty()) return response.status();
+  if (found.empty()) return exact;
   if (found.size() == 1) return std::move(found.front());
   const bool more = found.size() > kMaxNamed;
   if (more) found.pop_back();

@@ -57,7 +57,7 @@ struct CommandLine {
   std::vector<std::string> after;         // submit; ids
   std::vector<std::string> labels;        // submit; KEY=VALUE
   bool show_labels = false;               // get
-  std::string selector;                   // get, cancel, pause, resume, retry, delete; may be empty.
+  std::string selector;                   // get, nodes, cancel, pause, resume, retry, delete; may be empty.
   bool preemptible = false;               // submit
   std::vector<std::string> arrays;        // submit; PATH=VALUE,VALUE
   std::string array;                      // get, cancel: id of an array, or empty.
@@ -75,7 +75,6 @@ struct CommandLine {
   int every_step = 0;          // get, export; 0: all.
   bool watch = false;          // get
   std::optional<int> limit;    // get; empty: all.
-  std::string filter;          // get, nodes, events; empty: all.
   std::string order_by;        // get, nodes; empty: the coordinator's default order.
   std::string etag;            // cancel, pause, resume, retry, delete; empty: unconditional.
   std::string sort_by;         // get: a field path, with a leading '-' for descending order, or empty.

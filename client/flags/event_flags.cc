@@ -4,7 +4,6 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
 
-#include <CLI/CLI.hpp>
 #include <map>
 
 #include "client/flags/flag_checks.h"
@@ -46,18 +45,16 @@ std::string CheckLabel(std::string& text) {
 }  // namespace
 
 void AddLabelFlags(CLI::App* app, CommandLine* line) {
-  app->get_subcommand("submit")
-      ->add_option("--label", line->labels, "Add labels for get -l; repeatable, or KEY=VALUE,KEY=VALUE")
+  AddOption(app->get_subcommand("submit"), "--label", &line->labels, "KEY=VALUE",
+            "Add labels for get -l; repeatable, or KEY=VALUE,KEY=VALUE", CheckLabel)
       ->delimiter(',')
-      ->check(CLI::Validator(CheckLabel, ""))
-      ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
-  app->get_subcommand("get")
-      ->add_option("-l,--selector", line->selector,
-                   "List only jobs with these labels: team=a,stage!=test,owner,!old")
-      ->check(NotEmpty())
-      ->check(CLI::Validator(CheckNoSets, ""))
-      ->type_name("SELECTOR");
+  const std::map<std::string, const char*> listed = {
+      {"get", "List only jobs with these labels: team=a,stage!=test,owner,!old"},
+      {"nodes", "List only nodes with these labels (see get -l)"}};
+  for (const auto& [name, about] : listed)
+    AddOption(app->get_subcommand(name), "-l,--selector", &line->selector, "SELECTOR", about)
+        ->check(CLI::Validator(CheckNoSets, ""));
   const std::map<std::string, const char*> whose = {
       {"cancel", "Cancel jobs with these labels that have not ended (see get -l)"},
       {"pause", "Pause jobs with these labels that have not ended (see get -l)"},
@@ -66,10 +63,8 @@ void AddLabelFlags(CLI::App* app, CommandLine* line) {
       {"delete", "Delete ended jobs with these labels (see get -l)"}};
   for (const auto& [name, about] : whose) {
     CLI::App* command = app->get_subcommand(name);
-    command->add_option("-l,--selector", line->selector, about)
-        ->check(CLI::Validator(CheckNoSets, ""))
+    AddOption(command, "-l,--selector", &line->selector, "SELECTOR", about, CheckNoSets)
         ->check(CLI::Validator(CheckHasPositiveRequirement, ""))
-        ->type_name("SELECTOR")
         ->excludes(command->get_option("JOB")->required(false));
   }
 }
@@ -93,21 +88,13 @@ void AddEventCommands(CLI::App* app, CommandLine* line) {
       "  fsdpctl events --job tiny-llama-k3x9q2\n"
       "  fsdpctl events --node node-7 -w\n"
       "  fsdpctl events -w --after 4711 -o json");
-  events->add_option("--job", line->job, "List only events of this job; a deleted one by its full id")
-      ->check(NotEmpty())
-      ->type_name("JOB");
-  events->add_option("--node", line->node, "List only events of this node")
-      ->check(NotEmpty())
-      ->type_name("NODE");
+  AddOption(events, "--job", &line->job, "JOB", "List only events of this job; a deleted one by its full id");
+  AddOption(events, "--node", &line->node, "NODE", "List only events of this node");
   CLI::Option* since =
-      events
-          ->add_option("--since", line->since,
-                       "List only events since a duration ago (90s, 1h30m, 1d) or a UTC time")
-          ->check(CLI::Validator(CheckSince, ""))
-          ->type_name("TIME");
-  events->add_option("--after", line->after_event, "List only events after this SEQUENCE, without gaps")
-      ->check(CLI::Validator(CheckCursor, ""))
-      ->type_name("SEQUENCE")
+      AddOption(events, "--since", &line->since, "TIME",
+                "List only events since a duration ago (90s, 1h30m, 1d) or a UTC time", CheckSince);
+  AddOption(events, "--after", &line->after_event, "SEQUENCE",
+            "List only events after this SEQUENCE, without gaps", CheckCursor)
       ->excludes(since);
   events->add_flag("-w,--watch", line->follow, "Watch for new events, across restarts of the coordinator");
 }

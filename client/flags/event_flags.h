@@ -9,8 +9,8 @@ class App;
 
 namespace fsdpd {
 
-// Adds --label to submit, and --selector to the commands that act on jobs. REQUIRES: `app` has these
-// commands.
+// Adds --label to submit, and --selector to `nodes` and the commands that act on jobs. REQUIRES: `app` has
+// these commands.
 void AddLabelFlags(CLI::App* app, CommandLine* line);
 
 // Error text if a command that acts on jobs was given neither a job nor a selector; "" otherwise.

@@ -3,8 +3,6 @@
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 
-#include <CLI/CLI.hpp>
-
 #include "base/process/cli_app.h"
 #include "client/text/log_choice.h"
 

@@ -1,4 +1,4 @@
-// Flags of list requests (--filter, --order-by), and of conditional requests (--etag).
+// Flags of list requests (--order-by), and of conditional requests (--etag).
 #pragma once
 
 #include "client/flags/command_line.h"

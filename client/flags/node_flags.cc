@@ -1,7 +1,5 @@
 #include "client/flags/node_flags.h"
 
-#include <CLI/CLI.hpp>
-
 #include "base/api/call_limits.h"
 #include "client/flags/flag_checks.h"
 
@@ -9,7 +7,7 @@ namespace fsdpd {
 namespace {
 
 void AddNodeArgument(CLI::App* command, CommandLine* line) {
-  command->add_option("NODE", line->node, "Name of the node")->required()->check(NotEmpty())->type_name("");
+  AddOption(command, "NODE", &line->node, "", "Name of the node")->required();
 }
 
 void AddCordon(CLI::App* app, CommandLine* line) {
@@ -22,10 +20,7 @@ void AddCordon(CLI::App* app, CommandLine* line) {
   CLI::App* uncordon =
       AddCommand(app, "uncordon", "Mark nodes as schedulable.", "  fsdpctl uncordon node-7 node-8");
   for (CLI::App* command : {cordon, uncordon})
-    command->add_option("NODE", line->node_names, "Names of nodes")
-        ->required()
-        ->check(NotEmpty())
-        ->type_name("");
+    AddOption(command, "NODE", &line->node_names, "", "Names of nodes")->required();
   cordon->add_option("--reason", line->reason, "Show a reason with the node and its waiting jobs")
       ->type_name("TEXT");
 }
@@ -39,17 +34,14 @@ void AddDrain(CLI::App* app, CommandLine* line) {
   AddNodeArgument(drain, line);
   drain->add_option("--reason", line->reason, "Show a reason with the node and its waiting jobs")
       ->type_name("TEXT");
-  drain
-      ->add_option("--grace", line->grace_seconds,
-                   "Send SIGKILL to ranks after this time; default 600, at most 3600")
-      ->check(WholeNumber(1, kMaxGraceSeconds))
-      ->type_name("SECONDS");
+  AddOption(drain, "--grace", &line->grace_seconds, "SECONDS",
+            "Send SIGKILL to ranks after this time; default 600, at most 3600",
+            WholeNumber(1, kMaxGraceSeconds));
   drain->add_flag("--force", line->force, "Also move jobs without checkpoints, which restart from step 1");
   CLI::Option* wait = drain->add_flag("--wait", line->wait, "Block until no job is on the node");
-  drain->add_option("--timeout", line->wait_timeout_seconds, "With --wait: limit the time; default: no limit")
-      ->needs(wait)
-      ->check(CLI::Validator(CheckWaitSeconds, ""))
-      ->type_name("SECONDS");
+  AddOption(drain, "--timeout", &line->wait_timeout_seconds, "SECONDS",
+            "With --wait: limit the time; default: no limit", CheckWaitSeconds)
+      ->needs(wait);
 }
 
 void AddNode(CLI::App* app, CommandLine* line) {

@@ -8,7 +8,6 @@
 #include <absl/strings/string_view.h>
 #include <absl/strings/strip.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdlib>
 
@@ -28,7 +27,7 @@
 #include "client/flags/plugin_verbs.h"
 #include "client/flags/suggest_command.h"
 #include "client/flags/verb_flags.h"
-#include "client/spec/checkpoint_choice.h"
+#include "client/spec/named_checkpoint.h"
 #include "client/spec/spec_array.h"
 
 namespace fsdpd {
@@ -87,10 +86,9 @@ std::string CheckArray(std::string& array) { return std::string(ArrayOverrides({
 std::string CheckProject(std::string& name) { return std::string(CheckProjectName(name).message()); }
 
 void AddSpecFlags(CLI::App* command, CommandLine* line) {
-  command->add_option("-f,--file", line->file, "Read the spec (YAML or JSON) from FILE; - reads stdin")
-      ->required()
-      ->check(NotEmpty())
-      ->type_name("FILE");
+  AddOption(command, "-f,--file", &line->file, "FILE",
+            "Read the spec (YAML or JSON) from FILE; - reads stdin")
+      ->required();
   command
       ->add_option("--set", line->sets,
                    "Override a field of the spec, for example train.steps=20; repeatable")
@@ -106,19 +104,15 @@ CLI::Option* AddSearchFlags(CLI::App* plan, CommandLine* line) {
       ->needs(search)
       ->type_name("PATH")
       ->allow_extra_args(false);
-  plan->add_option("--write", line->write, "With --search: write the fastest spec to FILE, for submit -f")
-      ->needs(search)
-      ->check(NotEmpty())
-      ->type_name("FILE");
+  AddOption(plan, "--write", &line->write, "FILE",
+            "With --search: write the fastest spec to FILE, for submit -f")
+      ->needs(search);
   return search;
 }
 
 void AddArrayFlag(CLI::App* submit, CLI::Option* follow, CommandLine* line) {
-  submit
-      ->add_option("--array", line->arrays,
-                   "Submit a job per value, or per combination if repeated; names are numbered")
-      ->check(CLI::Validator(CheckArray, ""))
-      ->type_name("PATH=VALUE,VALUE")
+  AddOption(submit, "--array", &line->arrays, "PATH=VALUE,VALUE",
+            "Submit a job per value, or per combination if repeated; names are numbered", CheckArray)
       ->allow_extra_args(false)
       ->excludes(follow);
 }
@@ -140,26 +134,20 @@ void AddSubmitCommand(CLI::App* app, CommandLine* line) {
       ->add_option("--request-id", line->request_id,
                    "Make submit idempotent: the same id returns the same job")
       ->check(NotEmpty());
-  submit
-      ->add_option("--from", line->from,
-                   "Start from a job's newest or given checkpoint (sets checkpoint.load)")
-      ->check(CLI::Validator(CheckFrom, ""))
-      ->type_name("JOB[@STEP]");
-  submit->add_option("--record", line->record, "With --follow: append step reports to FILE as JSON lines")
-      ->needs(follow)
-      ->check(NotEmpty())
-      ->type_name("FILE");
-  submit->add_option("--after", line->after, "Queue the job until these jobs (at most 64) have succeeded")
+  AddOption(submit, "--from", &line->from, "JOB[@STEP]",
+            "Start from a job's newest or given checkpoint (sets checkpoint.load)", CheckFrom);
+  AddOption(submit, "--record", &line->record, "FILE",
+            "With --follow: append step reports to FILE as JSON lines")
+      ->needs(follow);
+  AddOption(submit, "--after", &line->after, "JOB[,JOB]",
+            "Queue the job until these jobs (at most 64) have succeeded")
       ->delimiter(',')
-      ->check(NotEmpty())
-      ->type_name("JOB[,JOB]")
       ->allow_extra_args(false);
   submit->add_flag("--preemptible", line->preemptible,
                    "Allow jobs of higher priority to preempt the job; needs checkpoint.dir");
   AddArrayFlag(submit, follow, line);
-  submit->add_option("--project", line->project, "Charge the quota of PROJECT; default: that of your token")
-      ->check(CLI::Validator(CheckProject, ""))
-      ->type_name("PROJECT");
+  AddOption(submit, "--project", &line->project, "PROJECT",
+            "Charge the quota of PROJECT; default: that of your token", CheckProject);
 }
 
 void AddSpecCommands(CLI::App* app, CommandLine* line) {
@@ -181,40 +169,31 @@ void AddSpecCommands(CLI::App* app, CommandLine* line) {
   plan->add_flag("--offline", line->offline,
                  "Plan without a coordinator; only --profile sets a memory budget");
   CLI::Option* program = plan->add_flag("--program", line->program, "List every instruction of the step");
-  plan->add_option("--profile", line->profile,
-                   "Predict for a device: cpu, h100, h200 or a file; sets the memory budget")
-      ->check(NotEmpty())
-      ->type_name("NAME|FILE");
+  AddOption(plan, "--profile", &line->profile, "NAME|FILE",
+            "Predict for a device: cpu, h100, h200 or a file; sets the memory budget");
   CLI::Option* trace =
-      plan->add_option("--trace", line->trace, "Write a trace of the predicted step, for Perfetto")
-          ->check(NotEmpty())
-          ->type_name("FILE");
-  CLI::Option* picture = plan->add_option("--picture", line->picture,
-                                          "Write an SVG of the predicted step: lanes and memory over time")
-                             ->check(NotEmpty())
-                             ->type_name("FILE");
+      AddOption(plan, "--trace", &line->trace, "FILE", "Write a trace of the predicted step, for Perfetto");
+  CLI::Option* picture = AddOption(plan, "--picture", &line->picture, "FILE",
+                                   "Write an SVG of the predicted step: lanes and memory over time");
   AddSearchFlags(plan, line)->excludes(program)->excludes(trace)->excludes(picture);
 }
 
 void AddMigrateCommand(CLI::App* app, CommandLine* line) {
   CLI::App* migrate = AddCommand(
       app, "migrate",
-      "Convert a Megatron run to a spec. Reads run_config.yaml of Megatron Bridge or the arguments of a "
-      "Megatron-LM script. Unsupported, changed and ignored settings are reported on stderr.",
+      "Convert a training run to a spec. Reads run_config.yaml of Megatron Bridge, the arguments of a "
+      "Megatron-LM script, or a configuration of torchtitan, DeepSpeed or accelerate. Unsupported, changed "
+      "and ignored settings are reported on stderr.",
       "  fsdpctl migrate -f run_config.yaml > job.yaml\n"
+      "  fsdpctl migrate -f llama3_8b.toml --nodes 2 > job.yaml\n"
       "  fsdpctl migrate -f pretrain.args --nodes 8 --name llama3-70b > job.yaml");
-  migrate->add_option("-f,--file", line->file, "Read run_config.yaml or arguments from FILE; - reads stdin")
-      ->required()
-      ->check(NotEmpty())
-      ->type_name("FILE");
-  migrate->add_option("--nodes", line->nodes, "Set the number of nodes; default: torchrun's --nnodes, or 1")
-      ->check(WholeNumber(1))
-      ->type_name("N");
-  migrate
-      ->add_option("--ranks-per-node", line->ranks_per_node,
-                   "Set the GPUs per node; default: torchrun's --nproc-per-node, or 8")
-      ->check(WholeNumber(1))
-      ->type_name("N");
+  AddOption(migrate, "-f,--file", &line->file, "FILE",
+            "Read the configuration or arguments from FILE; - reads stdin")
+      ->required();
+  AddOption(migrate, "--nodes", &line->nodes, "N",
+            "Set the number of nodes; default: torchrun's --nnodes, or 1", WholeNumber(1));
+  AddOption(migrate, "--ranks-per-node", &line->ranks_per_node, "N",
+            "Set the GPUs per node; default: torchrun's --nproc-per-node, or 8", WholeNumber(1));
   migrate->add_option("--name", line->name, "Set the name of the job")->type_name("NAME");
 }
 
@@ -226,17 +205,14 @@ void AddProfileCommand(CLI::App* app, CommandLine* line) {
       "  fsdpctl profile-device > my.json\n"
       "  fsdpctl profile-device --device cuda --ranks 8 > my.json\n"
       "  fsdpctl plan -f job.yaml --offline --profile my.json");
-  profile->add_option("--device", line->device, "Measure devices of this kind: cpu or cuda")
-      ->check(OneOf({"cpu", "cuda"}))
-      ->capture_default_str()
-      ->type_name("KIND");
-  profile
-      ->add_option("--ranks", line->ranks, "Run N ranks in parallel; default: 2 on CPU, all devices on CUDA")
-      ->check(WholeNumber(1, kMaxProfiledRanks))
-      ->type_name("N");
-  profile->add_option("--rank-binary", line->rank_binary, "Use this fsdpd-rank; default: next to fsdpctl")
-      ->check(NotEmpty())
-      ->type_name("PATH");
+  AddOption(profile, "--device", &line->device, "KIND", "Measure devices of this kind: cpu or cuda",
+            OneOf({"cpu", "cuda"}))
+      ->capture_default_str();
+  AddOption(profile, "--ranks", &line->ranks, "N",
+            "Run N ranks in parallel; default: 2 on CPU, all devices on CUDA",
+            WholeNumber(1, kMaxProfiledRanks));
+  AddOption(profile, "--rank-binary", &line->rank_binary, "PATH",
+            "Use this fsdpd-rank; default: next to fsdpctl");
 }
 
 void AddCkptConvert(CLI::App* ckpt, CommandLine* line) {
@@ -250,32 +226,20 @@ void AddCkptConvert(CLI::App* ckpt, CommandLine* line) {
       "  fsdpctl ckpt convert runs/7/iter_0001000 out --to hf --spec job.yaml\n"
       "  fsdpctl ckpt convert runs/7/iter_0001000 out --to hf --config Llama-3.1-8B/config.json --dtype "
       "float32");
-  convert->add_option("SOURCE", line->file, "Directory to read")
-      ->required()
-      ->check(NotEmpty())
-      ->type_name("");
-  convert->add_option("TARGET", line->target, "Directory to create; must not exist, or be empty")
-      ->required()
-      ->check(NotEmpty())
-      ->type_name("");
-  convert
-      ->add_option("--to", line->to,
-                   "Write fsdp_dtensor (native), hf (safetensors) or torch_dist (Megatron-Core)")
-      ->required()
-      ->check(OneOf({"fsdp_dtensor", "hf", "torch_dist"}))
-      ->type_name("FORMAT");
-  convert
-      ->add_option("--config", line->config, "Read the model from a config.json; default: the one in SOURCE")
-      ->check(NotEmpty())
-      ->type_name("FILE");
-  convert->add_option("--spec", line->spec, "Read the model and optimizer settings from the spec of a job")
-      ->check(NotEmpty())
-      ->type_name("FILE");
-  convert
-      ->add_option("--dtype", line->dtype,
-                   "Write bfloat16 (default of hf), float16 or float32 (default of torch_dist)")
-      ->check(OneOf({"bfloat16", "float16", "float32"}))
-      ->type_name("TYPE");
+  AddOption(convert, "SOURCE", &line->file, "", "Directory to read")->required();
+  AddOption(convert, "TARGET", &line->target, "", "Directory to create; must not exist, or be empty")
+      ->required();
+  AddOption(convert, "--to", &line->to, "FORMAT",
+            "Write fsdp_dtensor (native), hf (safetensors) or torch_dist (Megatron-Core)",
+            OneOf({"fsdp_dtensor", "hf", "torch_dist"}))
+      ->required();
+  AddOption(convert, "--config", &line->config, "FILE",
+            "Read the model from a config.json; default: the one in SOURCE");
+  AddOption(convert, "--spec", &line->spec, "FILE",
+            "Read the model and optimizer settings from the spec of a job");
+  AddOption(convert, "--dtype", &line->dtype, "TYPE",
+            "Write bfloat16 (default of hf), float16 or float32 (default of torch_dist)",
+            OneOf({"bfloat16", "float16", "float32"}));
   convert
       ->add_option("--shard-bytes", line->shard_bytes,
                    "Limit the size of each file; a larger tensor gets its own")
@@ -297,11 +261,9 @@ void AddCkptCommand(CLI::App* app, CommandLine* line) {
   ckpt->require_subcommand(1);
   const auto add = [&](const char* name, const char* about) {
     CLI::App* command = AddCommand(ckpt, name, about, absl::StrCat("  fsdpctl ckpt ", name, " DIR\n"));
-    command
-        ->add_option("DIR", line->file, "Checkpoint (.metadata or safetensors), or directory of checkpoints")
-        ->required()
-        ->check(NotEmpty())
-        ->type_name("");
+    AddOption(command, "DIR", &line->file, "",
+              "Checkpoint (.metadata or safetensors), or directory of checkpoints")
+        ->required();
   };
   add("inspect",
       "List tensors, values and files, and defects that metadata shows. In a directory of checkpoints, "
@@ -318,21 +280,15 @@ void AddCkptCommand(CLI::App* app, CommandLine* line) {
       "of the model that a checkpoint or a flag describes. Exit code 0 if they are equal, 10 if not.",
       "  fsdpctl ckpt diff runs/7/iter_0001000 runs/8/iter_0001000\n"
       "  fsdpctl ckpt diff fsdp2/step-1000 megatron/iter_0001000 --config Llama-3.1-8B/config.json");
-  diff->add_option("FIRST", line->file, "First directory")->required()->check(NotEmpty())->type_name("");
-  diff->add_option("SECOND", line->target, "Second directory")->required()->check(NotEmpty())->type_name("");
-  diff->add_option("--config", line->config, "Read the model from a config.json, if no checkpoint has it")
-      ->check(NotEmpty())
-      ->type_name("FILE");
-  diff->add_option("--spec", line->spec, "Read the model from the spec of a job")
-      ->check(NotEmpty())
-      ->type_name("FILE");
+  AddOption(diff, "FIRST", &line->file, "", "First directory")->required();
+  AddOption(diff, "SECOND", &line->target, "", "Second directory")->required();
+  AddOption(diff, "--config", &line->config, "FILE",
+            "Read the model from a config.json, if no checkpoint has it");
+  AddOption(diff, "--spec", &line->spec, "FILE", "Read the model from the spec of a job");
 }
 
 void AddJobArgument(CLI::App* command, CommandLine* line) {
-  command->add_option("JOB", line->job, "Id of the job, or a unique prefix")
-      ->required()
-      ->check(NotEmpty())
-      ->type_name("");
+  AddOption(command, "JOB", &line->job, "", "Id of the job, or a unique prefix")->required();
 }
 
 void AddWatchCommands(CLI::App* app, CommandLine* line) {
@@ -340,18 +296,15 @@ void AddWatchCommands(CLI::App* app, CommandLine* line) {
                              "  fsdpctl get\n"
                              "  fsdpctl get --state running,queued\n"
                              "  fsdpctl get tiny-llama-k3x9q2 -o yaml");
-  get->add_option("JOB", line->jobs, "Ids of jobs; default: all")->check(NotEmpty())->type_name("");
+  AddOption(get, "JOB", &line->jobs, "", "Ids of jobs; default: all");
   get->add_option("--state", line->states, "List only jobs in these states")
       ->delimiter(',')
       ->type_name("STATE")
       ->allow_extra_args(false)
       ->check(CLI::IsMember(StateNames(), CLI::ignore_case));
-  CLI::Option* project = get->add_option("--project", line->project, "List only jobs of this project")
-                             ->check(CLI::Validator(CheckProject, ""))
-                             ->type_name("PROJECT");
-  get->add_option("--array", line->array, "List only jobs of this array")
-      ->check(NotEmpty())
-      ->type_name("ARRAY");
+  CLI::Option* project =
+      AddOption(get, "--project", &line->project, "PROJECT", "List only jobs of this project", CheckProject);
+  AddOption(get, "--array", &line->array, "ARRAY", "List only jobs of this array");
   get->add_flag("--all-projects", line->all_projects,
                 "List jobs of all projects; default: those of your token's project")
       ->excludes(project);
@@ -362,16 +315,12 @@ void AddWatchCommands(CLI::App* app, CommandLine* line) {
                                   "  fsdpctl describe tiny-llama-k3x9q2\n"
                                   "  fsdpctl describe node node-7");
   AddJobArgument(describe, line);
-  describe->add_option("NODE", line->node, "After `node`: name of the node")
-      ->check(NotEmpty())
-      ->type_name("");
+  AddOption(describe, "NODE", &line->node, "", "After `node`: name of the node");
   CLI::App* watch = AddCommand(app, "watch", "Watch a job until it ends, and exit with its result.",
                                "  fsdpctl watch tiny-llama-k3x9q2\n"
                                "  fsdpctl watch tiny-llama-k3x9q2 --record steps.jsonl");
   AddJobArgument(watch, line);
-  watch->add_option("--record", line->record, "Append step reports to FILE as JSON lines")
-      ->check(NotEmpty())
-      ->type_name("FILE");
+  AddOption(watch, "--record", &line->record, "FILE", "Append step reports to FILE as JSON lines");
 }
 
 std::string CheckPrincipal(std::string& name) { return std::string(CheckPrincipalName(name).message()); }
@@ -386,24 +335,18 @@ void AddTokenCommand(CLI::App* app, CommandLine* line) {
                  "Create a token in a file for its user. Prints the line for the coordinator's --tokens "
                  "file, which has only the hash.",
                  "  fsdpctl token new alice --role submitter --out alice.token >> /etc/fsdpd/tokens");
-  make->add_option("NAME", line->principal, "Name of the user; may be in use twice during rotation")
-      ->required()
-      ->check(CLI::Validator(CheckPrincipal, ""))
-      ->type_name("");
+  AddOption(make, "NAME", &line->principal, "", "Name of the user; may be in use twice during rotation",
+            CheckPrincipal)
+      ->required();
   std::vector<std::string> roles;
   for (const PrincipalRole role : kPrincipalRoles) roles.push_back(NameOf(role));
-  make->add_option("--role", line->role,
-                   "Grant viewer (read), submitter (own jobs), operator (all jobs, nodes) or admin")
-      ->required()
-      ->check(OneOf(roles))
-      ->type_name("ROLE");
-  make->add_option("--project", line->project, "Charge jobs of the user to this project; default: none")
-      ->check(CLI::Validator(CheckProject, ""))
-      ->type_name("PROJECT");
-  make->add_option("--out", line->out, "Write the token to FILE (mode 0600), which must not exist")
-      ->required()
-      ->check(NotEmpty())
-      ->type_name("FILE");
+  AddOption(make, "--role", &line->role, "ROLE",
+            "Grant viewer (read), submitter (own jobs), operator (all jobs, nodes) or admin", OneOf(roles))
+      ->required();
+  AddOption(make, "--project", &line->project, "PROJECT",
+            "Charge jobs of the user to this project; default: none", CheckProject);
+  AddOption(make, "--out", &line->out, "FILE", "Write the token to FILE (mode 0600), which must not exist")
+      ->required();
 }
 
 void AddOtherCommands(CLI::App* app, CommandLine* line) {
@@ -412,14 +355,11 @@ void AddOtherCommands(CLI::App* app, CommandLine* line) {
                               "  fsdpctl logs -f tiny-llama-k3x9q2 --rank 0");
   AddJobArgument(logs, line);
   logs->add_flag("-f,--follow", line->follow, "Follow the log until the job ends");
-  logs->add_option("--rank", line->rank, "Print only this rank")->check(WholeNumber(0))->type_name("N");
-  CLI::Option* attempt =
-      logs->add_option("--attempt", line->attempt, "Print this attempt; default: the newest")
-          ->check(WholeNumber(1))
-          ->type_name("N");
-  logs->add_option("--tail", line->tail, "Print only the last N lines of each rank, at most 100,000")
-      ->check(WholeNumber(1, kMaxTailLines))
-      ->type_name("N");
+  AddOption(logs, "--rank", &line->rank, "N", "Print only this rank", WholeNumber(0));
+  CLI::Option* attempt = AddOption(logs, "--attempt", &line->attempt, "N",
+                                   "Print this attempt; default: the newest", WholeNumber(1));
+  AddOption(logs, "--tail", &line->tail, "N", "Print only the last N lines of each rank, at most 100,000",
+            WholeNumber(1, kMaxTailLines));
   AddLogFlags(logs, line);
   logs->get_option("--previous")->excludes(attempt);
   CLI::App* trace = AddCommand(
@@ -431,10 +371,9 @@ void AddOtherCommands(CLI::App* app, CommandLine* line) {
       "  fsdpctl trace tiny-llama-k3x9q2 --memory\n"
       "  fsdpctl trace tiny-llama-k3x9q2 --written");
   AddJobArgument(trace, line);
-  CLI::Option* steps = trace->add_option("--steps", line->steps, "Trace N steps")
-                           ->check(WholeNumber(1, kMaxTracedSteps))
-                           ->type_name("N")
-                           ->capture_default_str();
+  CLI::Option* steps =
+      AddOption(trace, "--steps", &line->steps, "N", "Trace N steps", WholeNumber(1, kMaxTracedSteps))
+          ->capture_default_str();
   CLI::Option* written =
       trace->add_flag("--written", line->written, "Fetch existing traces instead of tracing new steps")
           ->excludes(steps);
@@ -442,16 +381,11 @@ void AddOtherCommands(CLI::App* app, CommandLine* line) {
       ->add_flag("--memory", line->memory,
                  "Write a memory snapshot per rank and step, for https://pytorch.org/memory_viz")
       ->excludes(written);
-  trace->add_option("--attempt", line->attempt, "With --written: fetch this attempt; default: the newest")
-      ->needs(written)
-      ->check(WholeNumber(1))
-      ->type_name("N");
-  trace->add_option("--rank", line->rank, "Fetch only traces of this rank")
-      ->check(WholeNumber(0))
-      ->type_name("N");
-  trace->add_option("--out", line->out, "Write the trace to FILE; default: JOB.trace.json")
-      ->check(NotEmpty())
-      ->type_name("FILE");
+  AddOption(trace, "--attempt", &line->attempt, "N",
+            "With --written: fetch this attempt; default: the newest", WholeNumber(1))
+      ->needs(written);
+  AddOption(trace, "--rank", &line->rank, "N", "Fetch only traces of this rank", WholeNumber(0));
+  AddOption(trace, "--out", &line->out, "FILE", "Write the trace to FILE; default: JOB.trace.json");
   AddTokenCommand(app, line);
   AddCommand(app, "version", "Print the versions of fsdpctl and the coordinator.", "  fsdpctl version");
 }
@@ -461,7 +395,7 @@ void AddReason(CLI::App* command, CommandLine* line) {
 }
 
 CLI::Option* AddJobsArgument(CLI::App* command, CommandLine* line) {
-  return command->add_option("JOB", line->jobs, "Ids of jobs")->check(NotEmpty())->type_name("");
+  return AddOption(command, "JOB", &line->jobs, "", "Ids of jobs");
 }
 
 void AddLifeCommands(CLI::App* app, CommandLine* line) {
@@ -471,16 +405,12 @@ void AddLifeCommands(CLI::App* app, CommandLine* line) {
       "  fsdpctl cancel --array sweep-4dfz2k\n"
       "  fsdpctl cancel tiny-llama-k3x9q2 --grace 60 --wait");
   CLI::Option* job = AddJobsArgument(cancel, line);
-  cancel->add_option("--array", line->array, "Cancel all jobs of an array that have not ended")
-      ->check(NotEmpty())
-      ->type_name("ARRAY")
+  AddOption(cancel, "--array", &line->array, "ARRAY", "Cancel all jobs of an array that have not ended")
       ->excludes(job);
   AddReason(cancel, line);
-  cancel
-      ->add_option("--grace", line->grace_seconds,
-                   "Send SIGKILL after this time; default 10, at most 3600; 0: do not save")
-      ->check(WholeNumber(0, kMaxGraceSeconds))
-      ->type_name("SECONDS");
+  AddOption(cancel, "--grace", &line->grace_seconds, "SECONDS",
+            "Send SIGKILL after this time; default 10, at most 3600; 0: do not save",
+            WholeNumber(0, kMaxGraceSeconds));
   cancel->add_flag("--wait", line->wait, "Block until the jobs have ended");
   CLI::App* pause =
       AddCommand(app, "pause",
@@ -489,11 +419,9 @@ void AddLifeCommands(CLI::App* app, CommandLine* line) {
                  "  fsdpctl pause tiny-llama-k3x9q2 --reason \"node-3 gets a new disk\"");
   AddJobsArgument(pause, line)->required();
   AddReason(pause, line);
-  pause
-      ->add_option("--grace", line->grace_seconds,
-                   "Send SIGKILL after this time; default 600, at most 3600; 0: do not save")
-      ->check(WholeNumber(0, kMaxGraceSeconds))
-      ->type_name("SECONDS");
+  AddOption(pause, "--grace", &line->grace_seconds, "SECONDS",
+            "Send SIGKILL after this time; default 600, at most 3600; 0: do not save",
+            WholeNumber(0, kMaxGraceSeconds));
   pause->add_flag("--wait", line->wait,
                   "Block until jobs are paused; exit code 7 if steps are lost or memory stays used");
   CLI::App* resume = AddCommand(app, "resume", "Resume paused jobs from their checkpoints.",
@@ -512,29 +440,19 @@ void AddLifeCommands(CLI::App* app, CommandLine* line) {
 }
 
 void AddGlobalFlags(CLI::App* app, CommandLine* line) {
-  app->add_option("--server", line->server, "Use the coordinator at this address")
+  AddOption(app, "--server", &line->server, "HOST:PORT", "Use the coordinator at this address", CheckServer)
       ->envname("FSDPD_SERVER")
-      ->type_name("HOST:PORT")
-      ->default_str(kDefaultServer)
-      ->check(CLI::Validator(CheckServer, ""));
-  app->add_option("--context", line->context, "Use a coordinator of the contexts file")
-      ->envname("FSDPD_CONTEXT")
-      ->check(NotEmpty())
-      ->type_name("NAME");
-  app->add_option("--coordinator-ca", line->coordinator_ca,
-                  "Use TLS and trust the CA certificates (PEM) in FILE; default: plaintext")
-      ->envname("FSDPD_COORDINATOR_CA")
-      ->check(NotEmpty())
-      ->type_name("FILE");
-  app->add_option("--token-file", line->token_file, "Authenticate with the token in FILE")
-      ->envname("FSDPD_TOKEN_FILE")
-      ->check(NotEmpty())
-      ->type_name("FILE");
+      ->default_str(kDefaultServer);
+  AddOption(app, "--context", &line->context, "NAME", "Use a coordinator of the contexts file")
+      ->envname("FSDPD_CONTEXT");
+  AddOption(app, "--coordinator-ca", &line->coordinator_ca, "FILE",
+            "Use TLS and trust the CA certificates (PEM) in FILE; default: plaintext")
+      ->envname("FSDPD_COORDINATOR_CA");
+  AddOption(app, "--token-file", &line->token_file, "FILE", "Authenticate with the token in FILE")
+      ->envname("FSDPD_TOKEN_FILE");
   AddOutputFlag(app, line);
-  app->add_option("--timeout", line->timeout_seconds,
-                  "Limit each call and, if set, cancel/pause --wait; plan --search: 40 s")
-      ->check(CLI::Validator(CheckSeconds, ""))
-      ->type_name("SECONDS")
+  AddOption(app, "--timeout", &line->timeout_seconds, "SECONDS",
+            "Limit each call and, if set, cancel/pause --wait; plan --search: 40 s", CheckSeconds)
       ->capture_default_str();
 }
 
@@ -569,6 +487,9 @@ std::string Suggestion(const CLI::App& app, const std::string& word) {
     const CLI::Option* file = command->get_option_no_throw("--file");
     return file == nullptr ? "" : absl::StrCat("; did you mean -f ", word, "?");
   }
+  if (has_command && absl::StartsWith(word, "--filter"))
+    return "; it was removed after release 0.1: use --state, --selector or --project, or a condition in -o "
+           "jsonpath";
   if (!has_command && !PluginProgram(word, PathVariable()).empty())
     return absl::StrCat("; it is a plugin: write `fsdpctl ", word, " ...`, with flags after it");
   if (const std::string hint = InstallHint(word); !has_command && !hint.empty())
@@ -591,7 +512,7 @@ int ExplainUsage(const CLI::App& app, const CLI::ParseError& error, Console* con
     console->err << "missing command; use one of";
     for (const CLI::App* command : chosen) console->err << " " << command->get_name();
   } else {
-    console->err << Escaped(error.what())  // "--filter excludes JOB", for one.
+    console->err << Escaped(error.what())  // "--state excludes JOB", for one.
                  << (error.get_name() == "ExcludesError" ? "; remove one of them" : "");
   }
   std::string path;

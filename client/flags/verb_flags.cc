@@ -5,7 +5,6 @@
 #include <absl/strings/str_join.h>
 #include <absl/strings/strip.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <vector>
 
@@ -52,17 +51,12 @@ void AddWait(CLI::App* app, CommandLine* line) {
                  "  fsdpctl wait tiny-llama-k3x9q2 --for state=running\n"
                  "  fsdpctl wait tiny-llama-k3x9q2 tiny-llama-x1y2z3 --for ended --timeout 3600\n"
                  "  fsdpctl wait tiny-llama-k3x9q2 --for step=200");
-  wait->add_option("JOB", line->jobs, "Ids of jobs, at most 64")
-      ->required()
-      ->check(NotEmpty())
-      ->type_name("");
-  wait->add_option("--for", line->wait_for, "Wait for state=NAME[,NAME], ended, step=N or deleted")
-      ->check(CLI::Validator(CheckCondition, ""))
-      ->type_name("CONDITION")
+  AddOption(wait, "JOB", &line->jobs, "", "Ids of jobs, at most 64")->required();
+  AddOption(wait, "--for", &line->wait_for, "CONDITION",
+            "Wait for state=NAME[,NAME], ended, step=N or deleted", CheckCondition)
       ->capture_default_str();
-  wait->add_option("--timeout", line->wait_timeout_seconds, "Limit the time; default: no limit")
-      ->check(CLI::Validator(CheckWaitSeconds, ""))
-      ->type_name("SECONDS");
+  AddOption(wait, "--timeout", &line->wait_timeout_seconds, "SECONDS", "Limit the time; default: no limit",
+            CheckWaitSeconds);
 }
 
 void AddTop(CLI::App* app, CommandLine* line) {
@@ -72,9 +66,7 @@ void AddTop(CLI::App* app, CommandLine* line) {
                              "  fsdpctl top\n"
                              "  fsdpctl top --every 10\n"
                              "  fsdpctl top --once");
-  top->add_option("--every", line->every_seconds, "Refresh every SECONDS")
-      ->check(CLI::Validator(CheckSeconds, ""))
-      ->type_name("SECONDS")
+  AddOption(top, "--every", &line->every_seconds, "SECONDS", "Refresh every SECONDS", CheckSeconds)
       ->capture_default_str();
   top->add_flag("--once", line->once, "Print one table, even on a terminal");
   top->add_option("--project", line->project, "Show only jobs of this project")->type_name("PROJECT");
@@ -90,15 +82,9 @@ void AddDiff(CLI::App* app, CommandLine* line) {
                  "  fsdpctl diff job.yaml other.yaml\n"
                  "  fsdpctl diff tiny-llama-k3x9q2 -f job.yaml\n"
                  "  fsdpctl diff tiny-llama-k3x9q2 tiny-llama-x1y2z3");
-  diff->add_option("FIRST", line->first, "File, or id of a job")
-      ->required()
-      ->check(NotEmpty())
-      ->type_name("");
-  CLI::Option* second =
-      diff->add_option("SECOND", line->target, "File, or id of a job")->check(NotEmpty())->type_name("");
-  diff->add_option("-f,--file", line->file, "Read the second spec from FILE; - reads stdin")
-      ->check(NotEmpty())
-      ->type_name("FILE")
+  AddOption(diff, "FIRST", &line->first, "", "File, or id of a job")->required();
+  CLI::Option* second = AddOption(diff, "SECOND", &line->target, "", "File, or id of a job");
+  AddOption(diff, "-f,--file", &line->file, "FILE", "Read the second spec from FILE; - reads stdin")
       ->excludes(second);
 }
 
@@ -113,11 +99,8 @@ void AddExplain(CLI::App* app, CommandLine* line) {
                  "  fsdpctl explain job.waiting\n"
                  "  fsdpctl explain fp8_sizes\n"
                  "  fsdpctl explain NODE_NOT_IDLE");
-  explain
-      ->add_option("FIELD", line->field,
-                   "Field, rule or error id to explain; default: list the fields of a spec")
-      ->check(NotEmpty())
-      ->type_name("");
+  AddOption(explain, "FIELD", &line->field, "",
+            "Field, rule or error id to explain; default: list the fields of a spec");
 }
 
 void AddContext(CLI::App* app, CommandLine* line) {
@@ -133,11 +116,8 @@ void AddContext(CLI::App* app, CommandLine* line) {
   CLI::App* show = AddCommand(context, "show", "Show a context; default: the current one.",
                               "  fsdpctl context show\n  fsdpctl context show lab");
   CLI::App* use = AddCommand(context, "use", "Set the current context.", "  fsdpctl context use lab");
-  show->add_option("NAME", line->name_of_context, "Name of the context")->check(NotEmpty())->type_name("");
-  use->add_option("NAME", line->name_of_context, "Name of the context")
-      ->required()
-      ->check(NotEmpty())
-      ->type_name("");
+  AddOption(show, "NAME", &line->name_of_context, "", "Name of the context");
+  AddOption(use, "NAME", &line->name_of_context, "", "Name of the context")->required();
 }
 
 void AddCompletion(CLI::App* app, CommandLine* line) {
@@ -148,24 +128,18 @@ void AddCompletion(CLI::App* app, CommandLine* line) {
                  "  fsdpctl completion bash > ~/.local/share/bash-completion/completions/fsdpctl\n"
                  "  fsdpctl completion zsh > \"${fpath[1]}/_fsdpctl\"\n"
                  "  fsdpctl completion fish > ~/.config/fish/completions/fsdpctl.fish");
-  completion->add_option("SHELL", line->shell, "bash, zsh or fish")
-      ->required()
-      ->check(OneOf({"bash", "zsh", "fish"}))
-      ->type_name("");
+  AddOption(completion, "SHELL", &line->shell, "", "bash, zsh or fish", OneOf({"bash", "zsh", "fish"}))
+      ->required();
 }
 
 // Flags that select steps of a job.
 std::vector<CLI::Option*> AddStepRange(CLI::App* app, CommandLine* line) {
   return {
-      app->add_option("--from", line->first_step, "Start at step N")->check(WholeNumber(1))->type_name("N"),
-      app->add_option("--to", line->last_step, "End at step N")->check(WholeNumber(1))->type_name("N"),
-      app->add_option("--every", line->every_step, "Select only multiples of N")
-          ->check(WholeNumber(1))
-          ->type_name("N"),
-      app->add_option("--attempt", line->attempt,
-                      "Select steps of this attempt; default: the newest version of each step")
-          ->check(WholeNumber(1))
-          ->type_name("N")};
+      AddOption(app, "--from", &line->first_step, "N", "Start at step N", WholeNumber(1)),
+      AddOption(app, "--to", &line->last_step, "N", "End at step N", WholeNumber(1)),
+      AddOption(app, "--every", &line->every_step, "N", "Select only multiples of N", WholeNumber(1)),
+      AddOption(app, "--attempt", &line->attempt, "N",
+                "Select steps of this attempt; default: the newest version of each step", WholeNumber(1))};
 }
 
 void AddExport(CLI::App* app, CommandLine* line) {
@@ -174,25 +148,20 @@ void AddExport(CLI::App* app, CommandLine* line) {
                                  "Writes an event file, or a W&B history as JSON lines.",
                                  "  fsdpctl export tiny-llama-k3x9q2 --as tensorboard --out runs/tiny\n"
                                  "  fsdpctl export tiny-llama-k3x9q2 --as wandb --out runs/tiny");
-  command->add_option("JOB", line->job, "Id of the job")->required()->check(NotEmpty())->type_name("");
-  command->add_option("--as", line->to, "Write the format of tensorboard or wandb")
-      ->required()
-      ->check(OneOf({"tensorboard", "wandb"}))
-      ->type_name("TOOL");
-  command->add_option("--out", line->out, "Write to this directory; created if its parent exists")
-      ->required()
-      ->check(NotEmpty())
-      ->type_name("DIR");
+  AddOption(command, "JOB", &line->job, "", "Id of the job")->required();
+  AddOption(command, "--as", &line->to, "TOOL", "Write the format of tensorboard or wandb",
+            OneOf({"tensorboard", "wandb"}))
+      ->required();
+  AddOption(command, "--out", &line->out, "DIR", "Write to this directory; created if its parent exists")
+      ->required();
   AddStepRange(command, line);
 }
 
 }  // namespace
 
 void AddOutputFlag(CLI::App* app, CommandLine* line) {
-  app->add_option("-o,--output", line->output,
-                  "Print table, json or yaml; some: wide, name, spec, csv, jsonpath=TEMPLATE")
-      ->check(CLI::Validator(CheckForm, ""))
-      ->type_name("FORM")
+  AddOption(app, "-o,--output", &line->output, "FORM",
+            "Print table, json or yaml; some: wide, name, spec, csv, jsonpath=TEMPLATE", CheckForm)
       ->capture_default_str();
 }
 
@@ -235,29 +204,22 @@ void AddGetFlags(CLI::App* get, CommandLine* line) {
   get->add_flag("--show-labels", line->show_labels, "Add a column of labels to the table, like -o wide")
       ->excludes(steps)
       ->excludes(timeline);
-  get->add_option("--limit", line->limit, "Print at most N jobs")
-      ->check(WholeNumber(1))
-      ->type_name("N")
+  AddOption(get, "--limit", &line->limit, "N", "Print at most N jobs", WholeNumber(1))
       ->excludes(steps)
       ->excludes(timeline);
-  get->add_option("--sort-by", line->sort_by,
-                  "Sort by a field of -o json, for example last_step.loss; '-' reverses the order")
-      ->check(NotEmpty())
+  AddOption(get, "--sort-by", &line->sort_by, "FIELD",
+            "Sort by a field of -o json, for example last_step.loss; '-' reverses the order")
       ->check(CLI::Validator(CheckSortBy, ""))
       ->excludes(steps)
-      ->excludes(timeline)
-      ->type_name("FIELD");
+      ->excludes(timeline);
 }
 
 void AddLogFlags(CLI::App* logs, CommandLine* line) {
-  logs->add_option("--since", line->since,
-                   "Print only lines since a duration ago (90s, 1h30m, 1d) or a UTC time")
-      ->check(CLI::Validator(CheckSince, ""))
-      ->type_name("TIME");
-  logs->add_option("--grep", line->grep, "Print only lines that match this extended regular expression")
-      ->check(NotEmpty())
-      ->check(CLI::Validator(CheckPattern, ""))
-      ->type_name("PATTERN");
+  AddOption(logs, "--since", &line->since, "TIME",
+            "Print only lines since a duration ago (90s, 1h30m, 1d) or a UTC time", CheckSince);
+  AddOption(logs, "--grep", &line->grep, "PATTERN",
+            "Print only lines that match this extended regular expression")
+      ->check(CLI::Validator(CheckPattern, ""));
   logs->add_flag("-p,--previous", line->previous, "Print the attempt before the newest");
   CLI::Option* evidence =
       logs->add_flag("--evidence", line->evidence,

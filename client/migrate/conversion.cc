@@ -1,44 +1,47 @@
 #include "client/migrate/conversion.h"
 
 #include <absl/strings/match.h>
-#include <absl/strings/str_cat.h>
+#include <absl/strings/numbers.h>
 #include <absl/strings/str_join.h>
 #include <absl/strings/str_replace.h>
+#include <absl/strings/str_split.h>
 
 #include <limits>
 
 #include "base/check.h"
 #include "client/migrate/conversion_rules.h"
+#include "client/migrate/megatron_options.h"
 
 namespace fsdpd {
 
-void SpecConversion::AddViolation(const char* rule, ViolationLevel level, const char* setting,
-                                  const std::string& reason, const std::string& fix) {
-  FSDPD_CHECK(IsConversionRule(rule, level));
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+LocatedViolation* SpecConversion::Report(const char* rule, const char* setting,
+                                         std::initializer_list<absl::AlphaNum> args) {
   const Setting* found = *setting == '\0' ? nullptr : settings.Find(setting);
-  if (found == nullptr && *setting != '\0' && settings.incomplete()) return;
-  if (found != nullptr && found->value_is_open()) return;
-  LocatedViolation located;
-  located.place = found != nullptr ? found->place : Place{file_, 0, 0};
-  located.violation = {rule, level, found != nullptr ? found->written : setting, reason, fix, "", ""};
-  violations.push_back(std::move(located));
+  if (found == nullptr && *setting != '\0' && settings.incomplete()) return nullptr;
+  if (found != nullptr && found->value_is_open()) return nullptr;
+  violations.push_back({found != nullptr ? found->place : Place{file_, 0, 0},
+                        MakeViolation(rule, found != nullptr ? found->written : setting, args)});
+  return &violations.back();
 }
 
-void SpecConversion::Adjust(const char* rule, const char* setting, const std::string& reason,
-                            const std::string& before, const std::string& after) {
-  const size_t reported = violations.size();
-  AddViolation(rule, ViolationLevel::kAdjust, setting, reason, "");
-  if (violations.size() == reported) return;
-  violations.back().violation.before = before;
-  violations.back().violation.after = after;
+void SpecConversion::Adjust(const char* rule, const char* setting, const absl::AlphaNum& before,
+                            const absl::AlphaNum& after, std::initializer_list<absl::AlphaNum> args) {
+  LocatedViolation* reported = Report(rule, setting, args);
+  if (reported == nullptr) return;
+  reported->violation.before = absl::StrCat(before);
+  reported->violation.after = absl::StrCat(after);
 }
 
 bool SpecConversion::CheckChoice(const char* rule, const char* setting, const std::set<std::string>& known) {
   const std::string word = settings.Lower(setting).value_or("");
   if (settings.Find(setting) == nullptr || !settings.AnyFlag(setting) || known.count(word) > 0) return true;
   if (word.empty()) return false;  // Settings::Text() has reported the missing value.
-  Error(rule, setting, absl::StrCat("'", word, "' is not a value of Megatron"),
-        absl::StrCat("write one of ", absl::StrJoin(known, ", ")));
+  Report(rule, setting,
+         {absl::StrCat("'", word, "' is not a value of Megatron"),
+          absl::StrCat("write one of ", absl::StrJoin(known, ", "))});
   return false;
 }
 
@@ -47,9 +50,8 @@ std::optional<v1::DType> SpecConversion::Type(const char* setting) {
   if (absl::EndsWith(text, "bf16") || absl::EndsWith(text, "bfloat16")) return v1::DTYPE_BF16;
   if (absl::EndsWith(text, "fp32") || absl::EndsWith(text, "float32")) return v1::DTYPE_FP32;
   if (absl::EndsWith(text, "fp16") || absl::EndsWith(text, "float16")) return v1::DTYPE_FP16;
-  if (text == "auto") return std::nullopt;
-  Error("type_known", setting, absl::StrCat("'", text, "' is not supported"),
-        absl::StrCat("write fp32 or bf16", absl::StartsWith(setting, "exp_avg") ? ", or fp8" : ""));
+  if (text != "auto")
+    Report("type_known", setting, {text, absl::StartsWith(setting, "exp_avg") ? ", or fp8" : ""});
   return std::nullopt;
 }
 
@@ -61,8 +63,10 @@ int64_t SpecConversion::Times(int64_t a, int64_t b) {
 int64_t SpecConversion::Required(const char* name) {
   const std::optional<int64_t> value = settings.Integer(name);
   if (!value.has_value() && settings.Find(name) == nullptr) {  // Settings reports an invalid value.
-    Error("required", name, "is not set, and the job requires it",
-          absl::StrCat("add ", name, " (--", absl::StrReplaceAll(name, {{"_", "-"}}), ")"));
+    const std::string flag = absl::StrCat(" (--", absl::StrReplaceAll(name, {{"_", "-"}}), ")");
+    Report("required", name,
+           {"is not set, and the job requires it",
+            absl::StrCat("add ", name, settings.trainer() == Trainer::kMegatron ? flag : "")});
   }
   return value.value_or(0);
 }
@@ -73,9 +77,92 @@ std::optional<int64_t> SpecConversion::Steps(const char* iterations, const char*
   const int64_t batch = job.train().global_batch();
   if (!count.has_value() || *count == 0 || batch <= 0 || steps.value_or(0) != 0) return steps;
   const int64_t whole = *count / batch;
-  Adjust("samples_are_steps", samples, absl::StrCat("converted to whole steps of ", batch, " samples"),
-         absl::StrCat(*count, " samples"), absl::StrCat(whole, " steps"));
+  Adjust("samples_are_steps", samples, absl::StrCat(*count, " samples"), absl::StrCat(whole, " steps"),
+         {batch});
   return whole;
+}
+
+void SpecConversion::Fill(absl::string_view message) {
+  for (const FieldRow& row : settings.table().fields) {
+    if (row.parent == message && row.source != FieldRow::Source::kConverter) FillField(row);
+  }
+}
+
+void SpecConversion::FillField(const FieldRow& row) {
+  const char* name = row.settings.front().c_str();
+  for (auto each = row.settings.rbegin(); each != row.settings.rend(); ++each) {
+    if (settings.Find(*each) != nullptr) name = each->c_str();
+  }
+  Message* message = &job;
+  for (const absl::string_view part : absl::StrSplit(row.parent, '.')) {
+    const FieldDescriptor* child = message->GetDescriptor()->FindFieldByName(std::string(part));
+    message = message->GetReflection()->MutableMessage(message, child);
+  }
+  const FieldDescriptor* field =
+      message->GetDescriptor()->FindFieldByName(row.name.substr(0, row.name.find('[')));
+  const auto* reflection = message->GetReflection();
+  const bool has_default = row.source == FieldRow::Source::kDefault;
+  if (row.source == FieldRow::Source::kRequired) {
+    reflection->SetInt64(message, field, Required(name));
+  } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_INT64) {
+    int64_t value = 0;
+    FSDPD_CHECK(!has_default || absl::SimpleAtoi(row.default_value, &value));
+    const std::optional<int64_t> written = settings.Integer(name);
+    if (written.has_value() || has_default) reflection->SetInt64(message, field, written.value_or(value));
+  } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE) {
+    double value = 0;
+    FSDPD_CHECK(!has_default || absl::SimpleAtod(row.default_value, &value));
+    const std::optional<double> written = settings.Real(name);
+    if (!written.has_value() && !has_default) return;
+    if (field->is_repeated()) return reflection->AddDouble(message, field, written.value_or(value));
+    reflection->SetDouble(message, field, written.value_or(value));
+  } else {
+    FSDPD_CHECK(field->cpp_type() == FieldDescriptor::CPPTYPE_BOOL);
+    reflection->SetBool(message, field, settings.Flag(name, row.default_value == "true"));
+  }
+}
+
+void SpecConversion::ReportUnread() {
+  const OptionTable& table = settings.table();
+  std::set<std::string> without_effect, environment, of_launcher, unknown;
+  for (const Setting* setting : settings.unused()) {
+    switch (KindOf(*setting, table)) {
+      case OptionKind::kWithoutEffect:
+        without_effect.insert(setting->written);
+        break;
+      case OptionKind::kOfLauncher:
+        of_launcher.insert(setting->written);
+        break;
+      case OptionKind::kUnknown: {
+        const std::string suggestion = SuggestOption(*setting, settings.requested(), table);
+        unknown.insert(suggestion.empty()
+                           ? setting->written
+                           : absl::StrCat(setting->written, " (did you mean ", suggestion, "?)"));
+        break;
+      }
+      case OptionKind::kNotSupported:
+        Report("not_supported", setting->name.c_str(), {DescribeUnsupported(*setting, table)});
+        break;
+    }
+  }
+  for (const auto& [name, variable] : settings.variables()) {
+    // The rule `connections` has already reported it.
+    if (name == "CUDA_DEVICE_MAX_CONNECTIONS" && variable.values.front() == "1") continue;
+    for (const char* beginning : {"NCCL_", "CUDA_", "TORCH_", "PYTORCH_", "NVTE_"}) {
+      if (absl::StartsWith(name, beginning)) environment.insert(name);
+    }
+  }
+  ReportNames("without_effect", without_effect);
+  ReportNames("environment", environment);
+  ReportNames("of_launcher", of_launcher);
+  ReportNames("not_known", unknown);
+}
+
+void SpecConversion::ReportNames(const char* rule, const std::set<std::string>& names) {
+  if (names.empty()) return;
+  Report(rule, "",
+         {absl::StrCat(names.size(), names.size() == 1 ? " setting is" : " settings are"),
+          absl::StrJoin(names, ", ")});
 }
 
 }  // namespace fsdpd

@@ -1,12 +1,15 @@
-// State of one conversion: the Megatron settings that it reads, the job spec that it writes, and the
+// State of one conversion: the settings of a run that it reads, the job spec that it writes, and the
 // violations that it reports.
 //
-// The converters (megatron_model.h, megatron_training.h, megatron_precision.h, megatron_job.cc)
+// The converters (of Megatron: megatron_model.h, megatron_training.h, megatron_precision.h, megatron_job.cc)
 // receive it in this order. A converter may read fields that an earlier one wrote into the job. Not
 // thread-safe.
 #pragma once
 
+#include <absl/strings/str_cat.h>
+
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <set>
 #include <string>
@@ -23,17 +26,15 @@ class SpecConversion {
   SpecConversion(Settings* read, std::string file, v1::JobSpec* written)
       : settings(*read), job(*written), file_(std::move(file)) {}
 
-  // Reports a violation at the setting's place, with the name as written there ("--lr", "optimizer.lr"). Does
-  // nothing if the value contains an unexpanded shell variable, or if the setting is missing and the text is
-  // incomplete (Settings::incomplete), because the setting may be correct then. `setting` may be empty.
-  void AddViolation(const char* rule, ViolationLevel level, const char* setting, const std::string& reason,
-                    const std::string& fix);
-  void Error(const char* rule, const char* setting, const std::string& reason, const std::string& fix) {
-    AddViolation(rule, ViolationLevel::kError, setting, reason, fix);
-  }
+  // Reports a violation of a rule of conversion_rules.cc at the setting's place, with the name as written
+  // there ("--lr", "optimizer.lr"), and with `args` in its message. Does nothing if the setting's value is
+  // unknown, or if the setting is missing and the text is incomplete (Settings::incomplete), because the
+  // setting may be correct then. `setting` may be empty. Returns the violation, or null.
+  LocatedViolation* Report(const char* rule, const char* setting,
+                           std::initializer_list<absl::AlphaNum> args = {});
   // Reports a setting whose value changes in the job, with the values before and after.
-  void Adjust(const char* rule, const char* setting, const std::string& reason, const std::string& before,
-              const std::string& after);
+  void Adjust(const char* rule, const char* setting, const absl::AlphaNum& before,
+              const absl::AlphaNum& after, std::initializer_list<absl::AlphaNum> args = {});
 
   // True if the setting is unset or its value is one of `known`. Reports an error for any other value: a
   // misspelled choice would otherwise silently train with the default.
@@ -50,6 +51,14 @@ class SpecConversion {
   // global batch and rounded down: 1000 samples with a batch of 64 are 15 steps.
   std::optional<int64_t> Steps(const char* iterations, const char* samples);
 
+  // Writes the fields of one message ("optimizer.adamw") for which the trainer's table says that they are
+  // required, optional, or have a default. Reports an error for a required setting that is not set.
+  void Fill(absl::string_view message);
+
+  // Reports the settings that the conversion did not read: an error for each that a spec cannot express, and
+  // one warning for each other kind of settings (megatron_options.h).
+  void ReportUnread();
+
   // Saturating product, because values in the input have no bound.
   static int64_t Times(int64_t a, int64_t b);
 
@@ -58,6 +67,9 @@ class SpecConversion {
   LocatedViolations violations;
 
  private:
+  void FillField(const FieldRow& row);
+  void ReportNames(const char* rule, const std::set<std::string>& names);
+
   const std::string file_;
 };
 

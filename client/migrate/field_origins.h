@@ -1,5 +1,6 @@
-// Mapping from fields of the job spec to the Megatron settings that they were converted from. It lets a
-// violation of the spec's rules be reported at the line of the user's file, with the name written there.
+// Mapping from fields of the job spec to the settings that they were converted from, by the tables of
+// option_names.h. It lets a violation of the spec's rules be reported at the line of the user's file, with
+// the name written there.
 #pragma once
 
 #include <string>
@@ -21,8 +22,5 @@ LocatedViolation AtOrigin(const Violation& violation, const std::string& file, S
 // Returns the fields of the spec that are unset because `violations` already report their settings. The
 // spec's rules would report each of them a second time.
 std::vector<std::string> UnreadFields(const LocatedViolations& violations);
-
-// Returns the fields of the table. Used by the test that the table is complete.
-std::vector<std::string> FieldsWithOrigin();
 
 }  // namespace fsdpd

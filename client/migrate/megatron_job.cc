@@ -36,10 +36,10 @@ class Converter {
     ConvertPrecision(&c_);
     ConvertFsdp();
     ConvertRecompute();
-    ConvertParallel();
+    c_.Fill("parallel");
     ConvertCheckpoint();
-    ReportUnused();
-    WarnAboutBranches();
+    c_.ReportUnread();
+    if (s_.branch() != nullptr) c_.Report("branches_read", "")->place = *s_.branch();
     ReportRepeatedFlags();  // Last: Adjust() looks the setting up, which marks it as used.
     c_.violations.insert(c_.violations.end(), s_.value_violations().begin(), s_.value_violations().end());
     return std::move(c_.violations);
@@ -53,11 +53,10 @@ class Converter {
     int64_t written = 0;
     const bool plain = text.has_value() && absl::SimpleAtoi(*text, &written) && written > 0;
     if (text.has_value() && !plain && !requested.has_value()) {
-      c_.Adjust("torchrun_count", setting, "is not a plain number", *text, absl::StrCat(default_count));
+      c_.Adjust("torchrun_count", setting, *text, default_count, {"is not a plain number"});
     }
     if (plain && requested.has_value() && *requested != written) {
-      c_.Adjust("torchrun_count", setting, "migrate's command line has another value", *text,
-                absl::StrCat(*requested));
+      c_.Adjust("torchrun_count", setting, *text, *requested, {"migrate's command line has another value"});
     }
     return requested.value_or(plain ? written : default_count);
   }
@@ -68,9 +67,7 @@ class Converter {
     if (script == nullptr) return;
     const std::string name = script->written.substr(script->written.rfind('/') + 1);
     if (!absl::StartsWith(name, "pretrain_") || name == "pretrain_gpt.py") return;
-    c_.Error("script", "", absl::StrCat(name, " trains a different kind of model than pretrain_gpt.py"),
-             "only decoders of the Llama and GPT-2 families are supported");
-    c_.violations.back().place = script->place;
+    c_.Report("script", "", {name})->place = script->place;
   }
 
   // Sharding does not change the result of training. A run without Megatron-FSDP, or without an explicit
@@ -86,9 +83,8 @@ class Converter {
     }
     if (!s_.Flag("use_torch_fsdp2")) {
       c_.Adjust("strategy_chosen", off ? "use_megatron_fsdp" : "data_parallel_sharding_strategy",
-                off ? "Megatron-FSDP is off; full sharding gives the same result with less memory"
-                    : "no strategy is set; full sharding gives the same result with less memory",
-                off ? there : "no_shard", "optim_grads_params");
+                off ? there : "no_shard", "optim_grads_params",
+                {off ? "Megatron-FSDP is off" : "no strategy is set"});
     }
     return v1::STRATEGY_OPTIM_GRADS_PARAMS;
   }
@@ -97,14 +93,14 @@ class Converter {
   // runs the update in both cases.
   void ConvertOptimizerOffload() {
     const double fraction = s_.Real("optimizer_offload_fraction").value_or(1);
-    if (fraction < 0 || fraction > 1)
-      return c_.Error("optimizer_offload_range", "optimizer_offload_fraction",
-                      absl::StrCat(fraction, " is not between 0 and 1"), "write 1 for all, or leave it out");
+    if (fraction < 0 || fraction > 1) {
+      c_.Report("optimizer_offload_range", "optimizer_offload_fraction", {fraction});
+      return;
+    }
     job_.mutable_fsdp()->mutable_offload()->set_optimizer(fraction > 0);
-    if (fraction == 1) return;
-    c_.Adjust("optimizer_offload_whole", "optimizer_offload_fraction",
-              "the optimizer state is offloaded completely or not at all", absl::StrCat(fraction),
-              fraction > 0 ? "1" : "none");
+    if (fraction != 1)
+      c_.Adjust("optimizer_offload_whole", "optimizer_offload_fraction", fraction,
+                fraction > 0 ? "1" : "none");
   }
 
   // Megatron needs both settings. With only one of them it offloads nothing and prints no warning.
@@ -116,22 +112,14 @@ class Converter {
     if (counted && !read.has_value()) return;  // Integer() has reported the invalid number.
     const int64_t layers = read.value_or(0);
     if (on && layers == 0 && activations) {
-      c_.Adjust("cpu_offload_half", counted ? "cpu_offloading_num_layers" : "cpu_offloading",
-                "no layer is offloaded without cpu_offloading_num_layers", "on", "no layer");
+      c_.Adjust("cpu_offload_half", counted ? "cpu_offloading_num_layers" : "cpu_offloading", "on",
+                "no layer", {"cpu_offloading_num_layers"});
     } else if (!on && layers != 0) {
-      c_.Adjust("cpu_offload_half", "cpu_offloading_num_layers",
-                "no layer is offloaded without cpu_offloading", absl::StrCat(layers, " layers"), "no layer");
+      c_.Adjust("cpu_offload_half", "cpu_offloading_num_layers", absl::StrCat(layers, " layers"), "no layer",
+                {"cpu_offloading"});
     } else if (on && activations) {
       job_.mutable_fsdp()->mutable_offload()->set_activation_layers(layers);
     }
-  }
-
-  void WarnAboutBranches() {
-    if (s_.branch() == nullptr) return;
-    c_.AddViolation("branches_read", ViolationLevel::kWarn, "",
-                    "settings of all branches are read, and the last value counts",
-                    "paste only the arguments, as printed by `echo`");
-    c_.violations.back().place = *s_.branch();
   }
 
   // The last occurrence of a flag wins, as in argparse. Different values may be a mistake, so they are
@@ -144,8 +132,8 @@ class Converter {
       if (KindOf(setting) == OptionKind::kOfLauncher) continue;  // Launchers accept some flags repeatedly.
       const Setting*& before = flags[{setting.written, setting.name}];
       if (before != nullptr && before->values != setting.values) {
-        c_.Adjust("written_twice", setting.name.c_str(), "the last value counts, as in Megatron-LM",
-                  absl::StrJoin(before->values, " "), absl::StrJoin(setting.values, " "));
+        c_.Adjust("written_twice", setting.name.c_str(), absl::StrJoin(before->values, " "),
+                  absl::StrJoin(setting.values, " "));
       }
       before = &setting;
     }
@@ -180,7 +168,7 @@ class Converter {
                         : granularity == "selective" ? v1::RECOMPUTE_SELECTIVE
                                                      : v1::RECOMPUTE_NONE);
     // recompute_modules applies only to `selective`, recompute_method only to `full`. Otherwise they are not
-    // looked up, and ReportUnused() lists them as without effect.
+    // looked up, and ReportUnread() lists them as without effect.
     if (granularity == "selective" || !known) s_.Find("recompute_modules");
     if (granularity != "full" && known) return;
     c_.CheckChoice("recompute_known", "recompute_method", {"uniform", "block"});
@@ -188,14 +176,6 @@ class Converter {
     if (s_.Lower("recompute_method").value_or("uniform") != "block") return;
     const std::optional<int64_t> layers = s_.Integer("recompute_num_layers");
     if (layers.has_value()) fsdp->set_recompute_layers(*layers);
-  }
-
-  void ConvertParallel() {
-    v1::Parallel* parallel = job_.mutable_parallel();
-    parallel->set_tensor(s_.Integer("tensor_model_parallel_size").value_or(1));
-    parallel->set_context(s_.Integer("context_parallel_size").value_or(1));
-    parallel->set_expert(s_.Integer("expert_model_parallel_size").value_or(1));
-    parallel->set_pipeline(s_.Integer("pipeline_model_parallel_size").value_or(1));
   }
 
   void ConvertCheckpoint() {
@@ -208,68 +188,12 @@ class Converter {
     if (load.has_value()) {
       checkpoint->set_load(*load);
       if (!s_.Flag("load_optim", true)) checkpoint->set_load_optimizer(false);
-      if (pretrained.has_value())
-        c_.AddViolation(
-            "pretrained_and_load", ViolationLevel::kWarn, "pretrained_checkpoint",
-            "load is used; Megatron starts from pretrained_checkpoint while load has no checkpoint",
-            "write checkpoint.load: the one to start from");
+      if (pretrained.has_value()) c_.Report("pretrained_and_load", "pretrained_checkpoint");
     } else if (pretrained.has_value()) {
       checkpoint->set_load(*pretrained);
       checkpoint->set_load_optimizer(false);
     }
     if (checkpoint->dir().empty() && checkpoint->load().empty()) job_.clear_checkpoint();
-  }
-
-  void ReportUnused() {
-    std::set<std::string> without_effect, of_launcher, unknown;
-    for (const Setting* setting : s_.unused()) {
-      switch (KindOf(*setting)) {
-        case OptionKind::kWithoutEffect:
-          without_effect.insert(setting->written);
-          break;
-        case OptionKind::kOfLauncher:
-          of_launcher.insert(setting->written);
-          break;
-        case OptionKind::kUnknown: {
-          const std::string suggestion = SuggestOption(*setting, s_.requested());
-          unknown.insert(suggestion.empty()
-                             ? setting->written
-                             : absl::StrCat(setting->written, " (did you mean ", suggestion, "?)"));
-          break;
-        }
-        case OptionKind::kNotSupported:
-          ReportUnsupported(*setting);
-          break;
-      }
-    }
-    ReportNames("without_effect", "without effect on the result, and dropped: ", without_effect);
-    std::set<std::string> environment;
-    for (const auto& [name, variable] : s_.variables()) {
-      // The rule `connections` has already reported it.
-      if (name == "CUDA_DEVICE_MAX_CONNECTIONS" && variable.values.front() == "1") continue;
-      for (const char* beginning : {"NCCL_", "CUDA_", "TORCH_", "PYTORCH_", "NVTE_"}) {
-        if (absl::StartsWith(name, beginning)) environment.insert(name);
-      }
-    }
-    ReportNames("environment", "environment variables, to be set for the agents instead: ", environment);
-    ReportNames("of_launcher", "of the launcher, which the agents replace: ", of_launcher);
-    ReportNames("not_known", "unknown, and dropped; check whether they change the result: ", unknown);
-  }
-
-  void ReportUnsupported(const Setting& setting) {
-    const absl::string_view meaning = DescribeUnsupported(setting);
-    c_.Error("not_supported", setting.name.c_str(),
-             meaning.empty() ? "changes the model, the data or the numbers, and is not supported"
-                             : absl::StrCat(meaning, meaning.back() == ')' ? ": " : " is ", "not supported"),
-             "leave it out if it is not needed");
-  }
-
-  void ReportNames(const char* rule, const char* what, const std::set<std::string>& names) {
-    if (names.empty()) return;
-    c_.AddViolation(rule, ViolationLevel::kWarn, "",
-                    absl::StrCat(names.size(), names.size() == 1 ? " setting is " : " settings are ", what,
-                                 absl::StrJoin(names, ", ")),
-                    "");
   }
 
   SpecConversion c_;

@@ -37,11 +37,11 @@ TEST(MegatronOptions, DefaultValuesHaveNoEffect) {
 
 TEST(MegatronOptions, DescribesUnsupportedAndSuggestsKnownNames) {
   EXPECT_EQ(DescribeUnsupported({"mtp_num_layers", "--mtp-num-layers", {"1"}, {}, false}),
-            "multi-token prediction");
+            "multi-token prediction is not supported");
   EXPECT_EQ(SuggestOption({"num_layer", "--num-layer", {"32"}, {}, false}, {"num_layers"}), "--num-layers");
   EXPECT_EQ(SuggestOption({"moe_router_top_k", "--moe-router-top-k", {"2"}, {}, false}, {}),
             "--moe-router-topk");
-  EXPECT_EQ(SuggestOption({"log_intervall", "logger.log_intervall", {"1"}, {}, false}, {}), "log_interval");
+  EXPECT_EQ(SuggestOption({"manual_gcc", "train.manual_gcc", {"1"}, {}, false}, {}), "manual_gc");
   EXPECT_EQ(SuggestOption({"quite_another_thing", "--quite-another-thing", {}, {}, false}, {"lr"}), "");
 }
 

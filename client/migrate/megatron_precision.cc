@@ -1,5 +1,6 @@
 #include "client/migrate/megatron_precision.h"
 
+#include <absl/strings/ascii.h>
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
@@ -8,12 +9,21 @@
 
 #include <optional>
 #include <set>
+#include <vector>
 
 #include "base/limits.h"
-#include "client/migrate/megatron_gradients.h"
 
 namespace fsdpd {
 namespace {
+
+struct GradientTypes {
+  v1::DType main, comm;
+  bool operator==(const GradientTypes& other) const { return main == other.main && comm == other.comm; }
+};
+
+std::string NameOf(v1::DType type) {
+  return absl::AsciiStrToLower(absl::StripPrefix(v1::DType_Name(type), "DTYPE_"));
+}
 
 class PrecisionConverter {
  public:
@@ -28,20 +38,23 @@ class PrecisionConverter {
     const bool bf16 = named ? absl::StrContains(recipe_, "bf16") : s_.AnyFlag("bf16");
     const bool fp16 = named ? absl::StartsWith(recipe_, "fp16") : s_.AnyFlag("fp16");
     precision->set_compute(bf16 ? v1::DTYPE_BF16 : fp16 ? v1::DTYPE_FP16 : v1::DTYPE_FP32);
-    if (fp16) ConvertLossScale(precision->mutable_loss_scale());
+    if (fp16) {
+      precision->mutable_loss_scale();
+      c_.Fill("precision.loss_scale");
+      if (const int64_t hysteresis = s_.Integer("hysteresis").value_or(2); hysteresis != 1)
+        c_.Adjust("loss_scale_hysteresis", "hysteresis", hysteresis, "1");
+    }
     CheckRecipe();
     ConvertFp8(bf16, fp16, precision);
-    const v1::DType params = bf16 ? v1::DTYPE_BF16 : fp16 ? v1::DTYPE_FP16 : v1::DTYPE_FP32;
-    precision->set_main_params(ReadMainParamsType(params));
-    ConvertGradients(params, recipe_, &c_);
+    params_ = bf16 ? v1::DTYPE_BF16 : fp16 ? v1::DTYPE_FP16 : v1::DTYPE_FP32;
+    precision->set_main_params(ReadMainParamsType());
+    ConvertGradients();
     precision->set_moments(ReadMomentType("exp_avg_dtype"));
     if (ReadMomentType("exp_avg_sq_dtype") != precision->moments()) {
-      c_.Error("moments_differ", "exp_avg_sq_dtype", "different dtypes of the moments are not supported",
-               "write the same for exp_avg_dtype and exp_avg_sq_dtype");
+      c_.Report("moments_differ", "exp_avg_sq_dtype");
     }
     if (precision->moments() == v1::DTYPE_FP8) {
-      c_.Adjust("fp8_moments", "exp_avg_dtype", "FP8 moments are rounded without a scale and without bias",
-                "fp8 with a scale", "fp8");
+      c_.Adjust("fp8_moments", "exp_avg_dtype", "fp8 with a scale", "fp8");
     }
   }
 
@@ -58,31 +71,24 @@ class PrecisionConverter {
 
   // A misspelled recipe would silently train in another dtype.
   void CheckRecipe() {
-    static const auto* known = new std::set<std::string>{"bf16_mixed",
-                                                         "bf16_with_fp8_current_scaling_mixed",
-                                                         "bf16_with_fp8_delayed_scaling_mixed",
-                                                         "bf16_with_fp8_subchannel_scaling_mixed",
-                                                         "bf16_with_mxfp8_mixed",
-                                                         "fp16_mixed",
-                                                         "fp16_with_fp8_current_scaling_mixed",
-                                                         "fp16_with_fp8_delayed_scaling_mixed",
-                                                         "fp16_with_fp8_subchannel_scaling_mixed",
-                                                         "fp16_with_mxfp8_mixed",
-                                                         "nanov2_bf16_with_fp8_current_scaling_mixed",
-                                                         "nemotron_h_bf16_with_fp8_current_scaling_mixed"};
-    if (recipe_.empty() || absl::StrContains(recipe_, "fp4") || known->count(recipe_) > 0) return;
-    c_.Error("recipe_known", "mixed_precision", absl::StrCat("unknown recipe '", recipe_, "'"),
-             absl::StrCat("write one of ", absl::StrJoin(*known, ", ")));
+    std::set<std::string> known = {"nanov2_bf16_with_fp8_current_scaling_mixed",
+                                   "nemotron_h_bf16_with_fp8_current_scaling_mixed"};
+    for (const char* half : {"bf16", "fp16"}) {
+      for (const char* with : {"", "_with_fp8_current_scaling", "_with_fp8_delayed_scaling",
+                               "_with_fp8_subchannel_scaling", "_with_mxfp8"})
+        known.insert(absl::StrCat(half, with, "_mixed"));
+    }
+    if (recipe_.empty() || absl::StrContains(recipe_, "fp4") || known.count(recipe_) > 0) return;
+    c_.Report("recipe_known", "mixed_precision", {recipe_, absl::StrJoin(known, ", ")});
   }
 
   // Reports what Megatron computes in other dtypes with FP8, in addition to the recipe.
   void ReportFp8Differences() {
     for (const char* name : {"fp8_dot_product_attention", "fp8_multi_head_attention"}) {
-      if (s_.AnyFlag(name)) c_.Adjust("fp8_attention", name, "attention is computed in bf16", "FP8", "bf16");
+      if (s_.AnyFlag(name)) c_.Adjust("fp8_attention", name, "FP8", "bf16");
     }
     if (recipe_.empty() && !s_.Flag("fp8_wgrad", true))
-      c_.Adjust("fp8_matrix_gradients", "fp8_wgrad", "matrices' gradients are products in FP8 too", "bf16",
-                "FP8");
+      c_.Adjust("fp8_matrix_gradients", "fp8_wgrad", "bf16", "FP8");
   }
 
   // Number of first and of last layers that a named recipe of Megatron Bridge leaves in bf16.
@@ -96,9 +102,7 @@ class PrecisionConverter {
   int64_t CountBf16Layers(const char* setting, const Setting& flag) {
     const bool of_bridge = absl::StartsWith(flag.written, "mixed_precision.");
     const std::optional<int64_t> kept = s_.Integer(setting);
-    if (kept.value_or(0) < 0)
-      c_.Error("bf16_ends_range", setting, absl::StrCat("the number of layers is ", *kept),
-               "write 0 or more");
+    if (kept.value_or(0) < 0) c_.Report("bf16_ends_range", setting, {*kept});
     return kept.value_or(of_bridge ? 0 : 1);
   }
 
@@ -125,8 +129,8 @@ class PrecisionConverter {
     for (const char* format : {"fp8_format", "fp8"})
       known = c_.CheckChoice("fp8_known", format, {"e4m3", "hybrid"}) && known;
     if (fp16) {
-      return c_.Error("fp8_with_fp16", setting, "FP8 is not supported with fp16",
-                      "write bf16 in place of fp16, or leave FP8 out");
+      c_.Report("fp8_with_fp16", setting);
+      return;
     }
     precision->set_compute(v1::DTYPE_FP8);
     if (!known) return;
@@ -136,10 +140,8 @@ class PrecisionConverter {
     const auto scaling = s_.Lower("fp8_recipe");
     if (recipe_.empty() && scaling.has_value()) absl::StrAppend(&recipe, ", ", *scaling);
     if (!bf16) absl::StrAppend(&recipe, ", with fp32");
-    c_.Adjust("fp8_recipe", setting,
-              "linear layers use e4m3 with one scale per row, also for gradients; attention, embedding "
-              "and head use higher precision",
-              recipe, bf16 ? "e4m3, one scale per row" : "e4m3, one scale per row, with bf16");
+    c_.Adjust("fp8_recipe", setting, recipe,
+              bf16 ? "e4m3, one scale per row" : "e4m3, one scale per row, with bf16");
     ReportFp8Differences();
     KeepEndsInBf16(precision);
   }
@@ -151,28 +153,130 @@ class PrecisionConverter {
     return c_.Type(setting).value_or(v1::DTYPE_FP32);
   }
 
-  void ConvertLossScale(v1::Precision::LossScale* scale) {
-    const std::optional<double> initial = s_.Real("initial_loss_scale");
-    const std::optional<int64_t> window = s_.Integer("loss_scale_window");
-    if (initial.has_value()) scale->set_initial(*initial);
-    if (window.has_value()) scale->set_growth_interval(*window);
-    const int64_t hysteresis = s_.Integer("hysteresis").value_or(2);
-    if (hysteresis == 1) return;
-    c_.Adjust("loss_scale_hysteresis", "hysteresis", "every overflow halves the loss scale",
-              absl::StrCat(hysteresis), "1");
-  }
-
-  v1::DType ReadMainParamsType(v1::DType params) {
+  v1::DType ReadMainParamsType() {
     const char* megatron_fsdp = "megatron_fsdp_main_params_dtype";  // `auto`: the dtype of the parameters.
-    if (s_.Find(megatron_fsdp) != nullptr) return c_.Type(megatron_fsdp).value_or(params);
+    if (s_.Find(megatron_fsdp) != nullptr) return c_.Type(megatron_fsdp).value_or(params_);
     const std::optional<v1::DType> precision_aware = c_.Type("main_params_dtype");
     return s_.AnyFlag("use_precision_aware_optimizer") ? precision_aware.value_or(v1::DTYPE_FP32)
                                                        : v1::DTYPE_FP32;
   }
 
+  // Writes the dtypes that gradients are accumulated in (precision.main_grads) and reduced in
+  // (precision.grad_comm).
+  //
+  // Megatron Core 0.18 and earlier derive both from the mixed-precision flags: with --bf16 they are fp32
+  // unless --grad-reduce-in-bf16 is given. From 0.19 on, Megatron-FSDP reads only
+  // megatron_fsdp_main_grads_dtype and megatron_fsdp_grad_comm_dtype, whose default `auto` is the parameters'
+  // dtype. A configuration does not contain its version. So an explicit dtype is carried over, `auto` follows
+  // the mixed-precision flags, and the warning `gradient_types` is printed where a version differs from that.
+  void ConvertGradients() {
+    const bool reduce_in_bf16 = s_.AnyFlag("grad_reduce_in_bf16");
+    // Megatron calls fully_shard without a MixedPrecisionPolicy: gradients have the parameters' dtype.
+    const bool in_fp32 = InFp32(reduce_in_bf16) && !s_.Flag("use_torch_fsdp2");
+    const std::optional<v1::DType> main = c_.Type("megatron_fsdp_main_grads_dtype");
+    const std::optional<v1::DType> comm = c_.Type("megatron_fsdp_grad_comm_dtype");
+    const v1::DType default_type = in_fp32 ? v1::DTYPE_FP32 : params_;
+
+    GradientTypes requested;
+    requested.main = main.value_or(default_type);
+    const bool bf16_comm = reduce_in_bf16 && params_ == v1::DTYPE_BF16;
+    requested.comm = comm.value_or(bf16_comm ? v1::DTYPE_BF16 : requested.main);
+
+    // An explicit fp16 is left for the spec's rules to refuse.
+    GradientTypes chosen = requested;
+    const bool main_by_default = !main.has_value() && requested.main == v1::DTYPE_FP16;
+    const bool comm_by_default = !comm.has_value() && requested.comm == v1::DTYPE_FP16;
+    if (main_by_default) chosen.main = v1::DTYPE_FP32;
+    if (comm_by_default) chosen.comm = v1::DTYPE_FP32;
+    if (main_by_default) {
+      c_.Adjust("fp16_gradients", recipe_.empty() ? "fp16" : "mixed_precision", "fp16", "fp32",
+                {comm_by_default ? "and reduced " : ""});
+    }
+    if (chosen.main != v1::DTYPE_FP16 && chosen.comm != v1::DTYPE_FP16)
+      WarnIfVersionsDiffer(requested, chosen, VersionsOfMegatron(in_fp32, reduce_in_bf16, main, comm));
+    c_.job.mutable_precision()->set_main_grads(chosen.main);
+    c_.job.mutable_precision()->set_grad_comm(chosen.comm);
+  }
+
+  // DistributedDataParallelConfig.grad_reduce_in_fp32, as Megatron-LM's arguments or Bridge derive it.
+  bool InFp32(bool reduce_in_bf16) {
+    const v1::DType main_grads = AwareMainGrads();
+    const bool accumulate = s_.Flag("accumulate_allreduce_grads_in_fp32");
+    bool arguments = s_.Find("accumulate_allreduce_grads_in_fp32") != nullptr;
+    bool mixed_precision = false;
+    for (const char* name : {"bf16", "fp16"}) {
+      for (const Setting* setting : s_.FindAll(name)) {
+        arguments |= absl::StartsWith(setting->written, "--");
+        mixed_precision |= absl::StartsWith(setting->written, "mixed_precision.");
+      }
+    }
+    const bool bridge = s_.Flag("grad_reduce_in_fp32", mixed_precision);
+    if (!recipe_.empty()) return !absl::StartsWith(recipe_, "fp16");
+    if (!arguments) return bridge;
+    if (params_ != v1::DTYPE_BF16) return accumulate;
+    if (accumulate && main_grads != v1::DTYPE_FP32) c_.Report("main_grads_agree", "main_grads_dtype");
+    if (accumulate && reduce_in_bf16)
+      c_.Adjust("grad_reduce_in_bf16_wins", "accumulate_allreduce_grads_in_fp32", "true", "false");
+    return !reduce_in_bf16 && (accumulate || main_grads == v1::DTYPE_FP32);
+  }
+
+  v1::DType AwareMainGrads() {
+    const v1::DType type = c_.Type("main_grads_dtype").value_or(v1::DTYPE_FP32);
+    if (type == v1::DTYPE_FP16) c_.Report("type_known", "main_grads_dtype", {"fp16", ""});
+    return type;
+  }
+
+  struct MegatronVersion {
+    std::string name;
+    GradientTypes types;
+  };
+
+  // Gradient dtypes in each version of Megatron that may have written this configuration.
+  std::vector<MegatronVersion> VersionsOfMegatron(bool in_fp32, bool reduce_in_bf16,
+                                                  std::optional<v1::DType> main,
+                                                  std::optional<v1::DType> comm) {
+    const GradientTypes fp32 = {v1::DTYPE_FP32, v1::DTYPE_FP32}, own = {params_, params_};
+    if (s_.Flag("use_torch_fsdp2")) return {{"PyTorch's FSDP2 in Megatron", own}};
+    if (!s_.AnyFlag("use_megatron_fsdp")) {
+      if (s_.incomplete()) return {};
+      return {{"Megatron without Megatron-FSDP", in_fp32 ? fp32 : own}};
+    }
+    GradientTypes older = fp32, newer = own;
+    if (!in_fp32) {
+      older.main = main.value_or(params_);
+      older.comm = reduce_in_bf16 ? v1::DTYPE_BF16 : comm.value_or(older.main);
+    }
+    newer.main = main.value_or(params_);
+    newer.comm = comm.value_or(newer.main);
+    return {{"Megatron Core 0.18 and earlier", older}, {"0.19 and later", newer}};
+  }
+
+  // Compares with `requested`, not `chosen`: the rule `fp16_gradients` reports how these two differ.
+  void WarnIfVersionsDiffer(const GradientTypes& requested, const GradientTypes& chosen,
+                            const std::vector<MegatronVersion>& versions) {
+    std::vector<std::string> texts;
+    bool differs = false;
+    for (const auto& [name, types] : versions) {
+      differs |= !(types == requested);
+      texts.push_back(
+          absl::StrCat(name, ": accumulated in ", NameOf(types.main), ", reduced in ", NameOf(types.comm)));
+    }
+    if (!differs) return;
+    std::vector<const char*> names = {"mixed_precision"};
+    if (recipe_.empty()) names = {"fp16", "bf16", "grad_reduce_in_fp32", "grad_reduce_in_bf16"};
+    names.insert(names.end(), {"megatron_fsdp_grad_comm_dtype", "megatron_fsdp_main_grads_dtype"});
+    const char* setting = names.front();
+    for (const char* name : names) {
+      if (s_.Find(name) != nullptr) setting = name;
+    }
+    c_.Report("gradient_types", setting,
+              {NameOf(chosen.main), NameOf(chosen.comm), absl::StrJoin(texts, "; ")});
+  }
+
   SpecConversion& c_;
   Settings& s_;
-  const std::string recipe_;  // Name of Megatron Bridge's recipe with underscores, or empty.
+  v1::DType params_ = v1::DTYPE_FP32;  // Dtype of parameters in forward and backward (bf16 for FP8).
+  const std::string recipe_;           // Name of Megatron Bridge's recipe with underscores, or empty.
 };
 
 }  // namespace

@@ -46,26 +46,22 @@ class TrainingConverter {
 
   void ConvertData() {
     v1::Data* data = job_.mutable_data();
-    data->set_sequence_length(c_.Required("seq_length"));
+    c_.Fill("data");
     AddFiles(s_.Find("train_data_path") != nullptr ? "train_data_path" : "data_path", data->mutable_tokens());
     AddFiles("valid_data_path", data->mutable_validation());
     const bool mock = s_.Flag("mock_data");
     if (data->tokens().empty()) data->mutable_synthetic();
     if (data->tokens().empty() && !mock) {
-      c_.AddViolation("no_data", ViolationLevel::kWarn, "data_path", "is not set: random tokens are used",
-                      "set data.tokens in the spec");
+      c_.Report("no_data", "data_path", {"is not set"});
     }
     if (data->tokens_size() > 1) ReportDataWeights();
     ConvertDocuments();
     if (s_.Lower("dataloader_type").value_or("single") != "single") {
-      c_.Error("data_order", "dataloader_type", "only `single` is supported: each sample once per epoch",
-               "write single");
+      c_.Report("data_order", "dataloader_type");
     }
     // Mock data is random, so a split of it has no effect.
     if (const auto split = s_.Text("split"); split.has_value() && !data->tokens().empty()) {
-      c_.Adjust("split", "split",
-                "complete files are training data; split off validation files and set data.validation",
-                *split, "all");
+      c_.Adjust("split", "split", *split, "all");
     }
   }
 
@@ -81,22 +77,16 @@ class TrainingConverter {
       const char* const only_one = attention   ? "reset_attention_mask"
                                    : positions ? "reset_position_ids"
                                                : "eod_mask_loss";
-      return c_.Error("documents_apart", only_one,
-                      "positions, attention and loss are reset at document ends together or not at all",
-                      "set reset_position_ids, reset_attention_mask and eod_mask_loss, or none of them");
+      c_.Report("documents_apart", only_one);
+      return;
     }
     if (!loss) {
-      c_.Adjust("documents_first_token", "reset_attention_mask",
-                "the first token of a document is not a target", "eod_mask_loss: false", "true");
+      c_.Adjust("documents_first_token", "reset_attention_mask", "eod_mask_loss: false", "true");
     }
     if (end.has_value()) {
       job_.mutable_data()->set_document_end_token(*end);
     } else if (s_.Find("null_tokenizer_eod_id") == nullptr) {
-      c_.Error(
-          "document_end", "reset_attention_mask",
-          "the end-of-document token is not set: Megatron takes it from the tokenizer, which migrate does "
-          "not read",
-          "add --null-tokenizer-eod-id N");
+      c_.Report("document_end", "reset_attention_mask");
     }
   }
 
@@ -106,8 +96,7 @@ class TrainingConverter {
       if (file.has_weight()) return;
     }
     c_.Adjust("data_weights", s_.Find("train_data_path") != nullptr ? "train_data_path" : "data_path",
-              "files without weights have equal weights; Megatron weights them by length", "by length",
-              "equal");
+              "by length", "equal");
   }
 
   void ConvertTrain() {
@@ -118,13 +107,11 @@ class TrainingConverter {
     };
     const int64_t sharing = ranks("context_parallel_size") * ranks("tensor_model_parallel_size") *
                             ranks("pipeline_model_parallel_size");
-    train->set_micro_batch(s_.Integer("micro_batch_size").value_or(1));
+    c_.Fill("train");
     train->set_global_batch(s_.Integer("global_batch_size")
                                 .value_or(SpecConversion::Times(train->micro_batch(), world / sharing)));
     const std::optional<int64_t> steps = c_.Steps("train_iters", "train_samples");
     train->set_steps(steps.has_value() ? *steps : c_.Required("train_iters"));
-    train->set_seed(s_.Integer("seed").value_or(1234));
-    if (s_.Flag("deterministic_mode")) train->set_deterministic(true);
   }
 
   void ConvertEvaluation() {
@@ -133,8 +120,7 @@ class TrainingConverter {
     const bool all = s_.Flag("full_validation");
     if (every <= 0 || (rounds.has_value() && *rounds == 0)) return;
     if (job_.data().validation().empty()) {
-      return c_.Adjust("no_evaluation", "eval_interval", "no validation files are set",
-                       absl::StrCat("every ", every, " steps"), "never");
+      return c_.Adjust("no_evaluation", "eval_interval", absl::StrCat("every ", every, " steps"), "never");
     }
     v1::Evaluation* evaluation = job_.mutable_train()->mutable_evaluation();
     evaluation->set_every_steps(every);
@@ -144,23 +130,20 @@ class TrainingConverter {
 
   void ConvertOptimizer() {
     v1::Optimizer* optimizer = job_.mutable_optimizer();
-    optimizer->set_clip_norm(s_.Real("clip_grad").value_or(1));
-    if (s_.Find("lr") == nullptr) c_.Error("required", "lr", "is not set", "add --lr");
+    c_.Fill("optimizer");
+    if (s_.Find("lr") == nullptr) c_.Report("required", "lr", {"is not set", "add --lr"});
     const double lr = s_.Real("lr").value_or(1);  // Real() reports an invalid number.
-    if (lr <= 0)
-      c_.Error("lr_positive", "lr", absl::StrCat("the learning rate is ", lr), "write a number above 0");
+    if (lr <= 0) c_.Report("lr_positive", "lr", {lr});
     const double decay = ChooseWeightDecay();
     if (s_.Lower("optimizer").value_or("adam") == "sgd") {
       v1::Sgd* sgd = optimizer->mutable_sgd();
       sgd->set_lr(lr);
-      sgd->set_momentum(s_.Real("sgd_momentum").value_or(0.9));
+      c_.Fill("optimizer.sgd");
       sgd->set_weight_decay(decay);
     } else {
       v1::AdamW* adamw = optimizer->mutable_adamw();
       adamw->set_lr(lr);
-      adamw->add_betas(s_.Real("adam_beta1").value_or(0.9));
-      adamw->add_betas(s_.Real("adam_beta2").value_or(0.999));
-      adamw->set_eps(s_.Real("adam_eps").value_or(1e-8));
+      c_.Fill("optimizer.adamw");
       adamw->set_weight_decay(decay);
     }
     ConvertEmbeddingGroups(lr);
@@ -172,10 +155,7 @@ class TrainingConverter {
     const std::optional<double> start = s_.Real("start_weight_decay");
     const double end = s_.Real("end_weight_decay").value_or(decay);
     if (s_.Lower("weight_decay_incr_style").value_or("constant") == "constant") return end;
-    if (start.value_or(decay) != end) {
-      c_.Error("weight_decay_grows", "weight_decay_incr_style", "variable weight decay is not supported",
-               "write constant");
-    }
+    if (start.value_or(decay) != end) c_.Report("weight_decay_grows", "weight_decay_incr_style");
     return end;
   }
 
@@ -191,9 +171,7 @@ class TrainingConverter {
       embedding->add_params("embedding.*");
       embedding->set_weight_decay(0);
       if (own > 0) embedding->set_lr_scale(own / lr);
-      c_.Adjust("embedding_decay", "embedding_init_method_std",
-                "embeddings become a parameter group without weight decay, as in Megatron", "no decay",
-                "weight_decay 0");
+      c_.Adjust("embedding_decay", "embedding_init_method_std", "no decay", "weight_decay 0");
     }
     if (own <= 0) return;
     v1::ParamGroup* ends = job_.mutable_optimizer()->add_groups();
@@ -202,12 +180,10 @@ class TrainingConverter {
     const bool tied = model.has_llama() ? model.llama().tied_embeddings() : !model.gpt2().untied_embeddings();
     if (!tied) ends->add_params("head.output");
     ends->set_lr_scale(own / lr);
-    c_.Adjust("own_rate", "decoupled_lr", "becomes a parameter group with a multiple of the learning rate",
-              absl::StrCat(own), absl::StrCat("lr_scale ", own / lr));
+    c_.Adjust("own_rate", "decoupled_lr", own, absl::StrCat("lr_scale ", own / lr));
     if (std::abs(there - here) <= 1e-9 * there) return;
     c_.Adjust("own_least_rate", s_.Find("decoupled_min_lr") != nullptr ? "decoupled_min_lr" : "decoupled_lr",
-              "the learning rate of all groups decays to the same fraction of its peak", absl::StrCat(there),
-              absl::StrCat(here));
+              there, here);
   }
 
   // Clamps to the range of exact integers, because lr_warmup_fraction has no bound in Megatron.
@@ -223,9 +199,7 @@ class TrainingConverter {
     const std::optional<double> fraction = s_.Real("lr_warmup_fraction");
     const int64_t steps =
         fraction.has_value() ? ClampToInteger(*fraction * static_cast<double>(decay_steps)) : warmup;
-    if (from != 0 && steps > 0) {
-      c_.Adjust("warmup_from", "lr_warmup_init", "a warm-up starts from 0", absl::StrCat(from), "0");
-    }
+    if (from != 0 && steps > 0) c_.Adjust("warmup_from", "lr_warmup_init", from, "0");
     return steps;
   }
 
@@ -237,8 +211,7 @@ class TrainingConverter {
     const std::string style = s_.Lower("lr_wsd_decay_style").value_or("exponential");  // Megatron's default.
     if (style == "linear") return;
     const bool written = s_.Find("lr_wsd_decay_style") != nullptr;
-    c_.Adjust("wsd_decay_style", written ? "lr_wsd_decay_style" : "lr_decay_style",
-              "the learning rate decays linearly over the last steps", style, "linear");
+    c_.Adjust("wsd_decay_style", written ? "lr_wsd_decay_style" : "lr_decay_style", style, "linear");
   }
 
   void ConvertSchedule() {
@@ -246,12 +219,7 @@ class TrainingConverter {
     const int64_t steps = job_.train().steps();
     const std::optional<int64_t> decay = c_.Steps("lr_decay_iters", "lr_decay_samples");
     const int64_t warmup = ConvertWarmup(decay.value_or(steps));
-    if (style != "constant" || warmup > 0) {
-      c_.AddViolation(
-          "one_step_on", ViolationLevel::kWarn, "",
-          "a step has the learning rate of Megatron's next step: Megatron counts steps from 0, fsdpd from 1",
-          "");
-    }
+    if (style != "constant" || warmup > 0) c_.Report("one_step_on", "");
     const double lr = std::max(job_.optimizer().adamw().lr(), job_.optimizer().sgd().lr());
     const double ratio = lr > 0 ? s_.Real("min_lr").value_or(0) / lr : 0;
     v1::Schedule* schedule = job_.mutable_schedule();
@@ -266,13 +234,11 @@ class TrainingConverter {
     } else if (style == "wsd") {
       ConvertWsd(warmup, ratio);
     } else {
-      c_.Error("schedule", "lr_decay_style", absl::StrCat("'", style, "' is not supported"),
-               "use constant, linear, cosine or WSD");
+      c_.Report("schedule", "lr_decay_style", {style});
     }
     if (decay.has_value() && *decay != steps && style != "constant") {
       const char* setting = s_.Find("lr_decay_iters") != nullptr ? "lr_decay_iters" : "lr_decay_samples";
-      c_.Adjust("decay_length", setting, "the learning rate decays over all steps of the job",
-                absl::StrCat(*decay, " steps"), absl::StrCat(steps, " steps"));
+      c_.Adjust("decay_length", setting, absl::StrCat(*decay, " steps"), absl::StrCat(steps, " steps"));
     }
   }
 

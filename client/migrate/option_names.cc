@@ -1,67 +1,89 @@
 #include "client/migrate/option_names.h"
 
+#include <absl/strings/ascii.h>
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
+#include <absl/strings/strip.h>
 
-#include <map>
-#include <set>
+#include "client/migrate/megatron_table.h"
+#include "client/migrate/trainer_tables.h"
 
 namespace fsdpd {
 namespace {
 
 const std::map<std::string, OptionName>& Aliases() {
-  static const auto* aliases = new std::map<std::string, OptionName>{
-      {"use_nccl_ub", {"nccl_ub"}},
-      {"use_custom_fsdp", {"use_megatron_fsdp"}},
-      {"layernorm_epsilon", {"norm_epsilon"}},
-      {"sequence_length", {"seq_length"}},
-      {"lr_wsd_decay_iters", {"wsd_decay_iters"}},
-      {"gated_linear_unit", {"swiglu"}},
-      {"qk_layernorm", {"qk_norm"}},
-      {"grad_clip", {"clip_grad"}},
-      {"num_moe_experts", {"num_experts"}},
-      {"use_rope_scaling", {"rope_scaling"}},
-      {"fsdp_manual_registration", {"manual_registration"}},
-      {"ddp_average_in_collective", {"average_in_collective"}},
-      {"ddp_bucket_size", {"bucket_size"}},
-      {"ddp_num_buckets", {"num_buckets"}},
-      {"apply_layernorm_1p", {"layernorm_zero_centered_gamma"}},
-      {"rotary_seq_len_interpolation_factor", {"seq_len_interpolation_factor"}},
-      {"persistent_save_interval", {"save_interval"}},
-      {"no_initialization", {"perform_initialization", true}},
-      {"no_rope_fusion", {"apply_rope_fusion", true}},
-      {"no_position_embedding", {"add_position_embedding", true}},
-      {"no_one_logger", {"enable_one_logger", true}},
-      {"no_overlap_p2p_communication", {"overlap_p2p_comm", true}},
-      {"no_barrier_with_level_1_timing", {"barrier_with_L1_time", true}},
-      {"disable_bias_linear", {"add_bias_linear", true}},
-      {"disable_gloo_process_groups", {"use_gloo_process_groups", true}},
-      {"disable_mamba_mem_eff_path", {"use_mamba_mem_eff_path", true}},
-      {"disable_msc", {"enable_msc", true}},
-      {"disable_chunked_prefill", {"enable_chunked_prefill", true}},
-      {"untie_embeddings_and_output_weights", {"share_embeddings_and_output_weights", true}},
-      {"torch_fsdp2_no_reshard_after_forward", {"torch_fsdp2_reshard_after_forward", true}},
-      {"bert_no_binary_head", {"bert_binary_head", true}},
-      {"muon_no_split_qkv", {"muon_split_qkv", true}},
-      // Slurm's names of torchrun's options.
-      {"nodes", {"nnodes"}},
-      {"ntasks_per_node", {"nproc_per_node"}},
-      {"gpus_per_node", {"nproc_per_node"}},
-  };
+  static const auto* aliases = [] {
+    auto* made = new std::map<std::string, OptionName>;
+    for (const absl::string_view word :
+         absl::StrSplit(kMegatronAliases, absl::ByAnyChar(" \n"), absl::SkipEmpty())) {
+      std::pair<std::string, std::string> names = absl::StrSplit(word, absl::MaxSplits('=', 1));
+      absl::string_view name = names.second;
+      const bool negated = absl::ConsumePrefix(&name, "!");
+      (*made)[names.first] = {std::string(name), negated};
+    }
+    return made;
+  }();
   return *aliases;
 }
 
-// Names that start like a negation but are not one.
-bool IsNotNegation(const std::string& name) {
-  static const auto* plain = new std::set<std::string>{"no_rope_freq",
-                                                       "no_weight_decay_cond_type",
-                                                       "no_sync_func",
-                                                       "disable_jit_fuser",
-                                                       "disable_symmetric_registration",
-                                                       "disable_straggler_on_startup",
-                                                       "disable_parameter_transpose_cache",
-                                                       "disable_bf16_reduced_precision_matmul"};
-  return plain->count(name) > 0;
+std::string CanonicalName(const std::string& written) {
+  const std::pair<std::string, std::string> key = absl::StrSplit(written, absl::MaxSplits('.', 1));
+  return absl::StrContains(written, '.') ? NameOfKey(key.first, key.second).name : NameOfFlag(written).name;
+}
+
+// Reads "rope_theta=rotary_base:10000".
+FieldRow ReadFieldRow(absl::string_view parent, absl::string_view word) {
+  FieldRow row;
+  std::pair<std::string, absl::string_view> sides = absl::StrSplit(word, absl::MaxSplits('=', 1));
+  row.parent = std::string(parent);
+  row.name = sides.first;
+  row.path = absl::StrCat(parent, ".", row.name);
+  absl::string_view settings = sides.second;
+  if (absl::ConsumeSuffix(&settings, "!")) row.source = FieldRow::Source::kRequired;
+  if (absl::ConsumeSuffix(&settings, "?")) row.source = FieldRow::Source::kIfSet;
+  if (const size_t colon = settings.find(':'); colon != absl::string_view::npos) {
+    row.source = FieldRow::Source::kDefault;
+    row.default_value = std::string(settings.substr(colon + 1));
+    settings = settings.substr(0, colon);
+  }
+  row.settings = absl::StrSplit(settings, ',');
+  return row;
+}
+
+std::string Unchanged(const std::string& name) { return name; }
+
+// Reads a table; megatron_table.h describes its text. `canonical` returns the canonical name of a setting.
+OptionTable ReadTable(absl::string_view text, std::string (*canonical)(const std::string&)) {
+  OptionTable table;
+  std::string kind, detail;  // Of the line's group: "refused", "hybrid models".
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    if (line.empty() || line[0] == '#') continue;
+    if (line[0] != ' ') {
+      const std::pair<absl::string_view, absl::string_view> sides =
+          absl::StrSplit(line, absl::MaxSplits(": ", 1));
+      const std::pair<std::string, std::string> head = absl::StrSplit(sides.first, absl::MaxSplits(' ', 1));
+      std::tie(kind, detail) = head;
+      line = sides.second;
+    }
+    for (const absl::string_view word : absl::StrSplit(line, ' ', absl::SkipEmpty())) {
+      if (kind == "field") {
+        table.fields.push_back(ReadFieldRow(detail, word));
+        table.known.insert(table.fields.back().settings.begin(), table.fields.back().settings.end());
+        continue;
+      }
+      const std::pair<std::string, std::string> setting = absl::StrSplit(word, absl::MaxSplits('=', 1));
+      const std::string name = canonical(setting.first);
+      if (kind == "ignored") table.ignored[name] = true;
+      if (kind == "refused") table.refused[name] = {setting.second, detail};
+      if (kind == "launcher") {
+        table.launcher[name] = true;
+      } else if (!absl::EndsWith(word, "*")) {
+        table.known.insert(name);
+      }
+    }
+  }
+  return table;
 }
 
 }  // namespace
@@ -69,10 +91,9 @@ bool IsNotNegation(const std::string& name) {
 OptionName NameOfFlag(const std::string& written) {
   const auto alias = Aliases().find(written);
   if (alias != Aliases().end()) return alias->second;
-  if (IsNotNegation(written)) return {written};
-  for (const char* no : {"no_", "disable_"}) {
+  for (const absl::string_view no : {"no_", "disable_"}) {
     if (!absl::StartsWith(written, no)) continue;
-    OptionName name = NameOfFlag(written.substr(std::string(no).size()));
+    OptionName name = NameOfFlag(written.substr(no.size()));
     name.negated = !name.negated;
     return name;
   }
@@ -86,6 +107,16 @@ OptionName NameOfKey(const std::string& section, const std::string& key) {
   }
   const auto alias = Aliases().find(key);
   return alias != Aliases().end() ? alias->second : OptionName{key};
+}
+
+const OptionTable& TableOf(Trainer trainer) {
+  static const auto* tables = new std::map<Trainer, OptionTable>{
+      {Trainer::kMegatron, ReadTable(kMegatronTable, CanonicalName)},
+      {Trainer::kTorchtitan, ReadTable(kTorchtitanTable, Unchanged)},
+      {Trainer::kDeepSpeed, ReadTable(kDeepSpeedTable, Unchanged)},
+      {Trainer::kAccelerate, ReadTable(kAccelerateTable, Unchanged)},
+  };
+  return tables->at(trainer);
 }
 
 }  // namespace fsdpd

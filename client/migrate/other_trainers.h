@@ -1,22 +1,19 @@
-// Detection of configurations of other trainers: torchtitan, DeepSpeed, Hugging Face accelerate, axolotl,
-// NeMo, PyTorch Lightning, the config.json of a Hugging Face model, and a job spec. migrate does not convert
-// them, but reports their kind in one error. Read as a run_config.yaml, each would produce a dozen unrelated
-// errors.
+// Detection of the trainer that a configuration file is of. Configurations of torchtitan, DeepSpeed and
+// Hugging Face accelerate are converted (trainer_job.h). Those of axolotl, NeMo and PyTorch Lightning, the
+// config.json of a Hugging Face model, and a job spec are not: one error reports their kind. Read as a
+// run_config.yaml, each would produce a dozen unrelated errors.
 #pragma once
-
-#include <absl/strings/string_view.h>
-
-#include <optional>
 
 #include "base/spec_text/located_violation.h"
 #include "base/spec_text/yaml_tree.h"
+#include "client/migrate/option_names.h"
 
 namespace fsdpd {
 
-// Returns the error not_of_megatron if `text` is TOML, the only one of these formats that is not YAML.
-std::optional<LocatedViolation> FindToml(absl::string_view text, const std::string& file);
+// Sets `*trainer` by the keys of `root`, or returns the error not_of_megatron. REQUIRES: `root` is a map.
+LocatedViolations FindTrainer(const TextNode& root, Trainer* trainer);
 
-// Returns the same error if the keys of `root` are those of another trainer or of a job spec.
-std::optional<LocatedViolation> FindOtherTrainer(const TextNode& root);
+// The same for a TOML file, whose first section is at `section`.
+LocatedViolations FindTrainerOfToml(const TextNode& root, const Place& section, Trainer* trainer);
 
 }  // namespace fsdpd

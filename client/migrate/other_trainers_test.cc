@@ -18,18 +18,7 @@ struct Case {
 };
 
 const Case kCases[] = {
-    {"a torchtitan configuration (TOML)", 2,
-     "# Llama 3 8B\n[job]\ndump_directory = \"./outputs\"\n\n[model]\nname = \"llama3\"\nflavor = \"8B\"\n"
-     "converters = [\"float8\"]\n[training]\nseq_len = 8192\n[parallelism]  # All ranks shard.\n"
-     "data_parallel_shard_degree = -1\n"},
     {"a TOML file", 2, "title = \"run\"\n[[stages]]\nsteps = 9\n"},
-    {"a DeepSpeed configuration", 4,
-     "{\n  \"train_micro_batch_size_per_gpu\": 1,\n  \"bf16\": {\"enabled\": true},\n"
-     "  \"zero_optimization\": {\"stage\": 3}\n}\n"},
-    {"a DeepSpeed configuration", 1, "{\"train_batch_size\": 8, \"optimizer\": {\"type\": \"AdamW\"}}"},
-    {"an accelerate configuration", 3,
-     "mixed_precision: bf16\nnum_processes: 8\ndistributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\n"},
-    {"an accelerate configuration", 1, "deepspeed_config: {zero_stage: 3}\nnum_machines: 2\n"},
     {"an axolotl configuration", 1,
      "base_model: NousResearch/Meta-Llama-3.1-8B\nsequence_len: 4096\noptimizer: adamw_torch\nbf16: auto\n"},
     // Regression: reported as an accelerate configuration.
@@ -73,6 +62,25 @@ TEST(OtherTrainers, ReportsOneErrorPerFile) {
         << violations[0].violation.reason;
     EXPECT_EQ(violations[0].place.line, each.line) << each.text;
     EXPECT_TRUE(settings.all().empty()) << each.text;
+  }
+}
+
+TEST(OtherTrainers, RecognizesTrainersThatAreConverted) {
+  const std::pair<Trainer, const char*> files[] = {
+      {Trainer::kTorchtitan,
+       "# Llama 3 8B\n[job]\ndump_folder = \"./outputs\"\n\n[model]\nname = \"llama3\"\n"
+       "[parallelism]  # All ranks shard.\ndata_parallel_shard_degree = -1\n"},
+      {Trainer::kDeepSpeed,
+       "{\n  \"bf16\": {\"enabled\": true},\n  \"zero_optimization\": {\"stage\": 3}\n}\n"},
+      {Trainer::kDeepSpeed, "{\"train_batch_size\": 8, \"optimizer\": {\"type\": \"AdamW\"}}"},
+      {Trainer::kAccelerate,
+       "mixed_precision: bf16\ndistributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\n"},
+      {Trainer::kAccelerate, "deepspeed_config: {zero_stage: 3}\nnum_machines: 2\n"},
+  };
+  for (const auto& [trainer, text] : files) {
+    Settings settings;
+    EXPECT_TRUE(ReadSettings(text, "in", &settings).empty()) << text;
+    EXPECT_EQ(settings.trainer(), trainer) << text;
   }
 }
 

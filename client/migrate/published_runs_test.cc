@@ -3,6 +3,7 @@
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_replace.h>
+#include <absl/strings/str_split.h>
 #include <absl/strings/strip.h>
 #include <google/protobuf/util/json_util.h>
 #include <gtest/gtest.h>
@@ -10,10 +11,10 @@
 #include <set>
 
 #include "client/migrate/megatron_job.h"
-#include "client/migrate/megatron_option_lists.h"
 #include "client/migrate/megatron_option_names.h"
 #include "client/migrate/megatron_options.h"
 #include "client/migrate/megatron_rules.h"
+#include "client/migrate/option_names.h"
 #include "fsdp/plan/rules/rules.h"
 
 namespace fsdpd {
@@ -55,9 +56,20 @@ TEST(PublishedOptions, EveryOptionIsHandledOnce) {
   }
 }
 
+// Canonical names of all published options.
+std::set<std::string> PublishedNames() {
+  std::set<std::string> names;
+  for (const absl::string_view name : kMegatronOptions) names.insert(NameOfFlag(std::string(name)).name);
+  for (const absl::string_view name : kBridgeSettings) {
+    const std::pair<std::string, std::string> key = absl::StrSplit(name, absl::MaxSplits('.', 1));
+    names.insert(NameOfKey(key.first, key.second).name);
+  }
+  return names;
+}
+
 // A listed name that is not published is a typo.
 TEST(PublishedOptions, EveryListedNameIsPublished) {
-  const std::set<std::string>& names = PublishedNames();
+  const std::set<std::string> names = PublishedNames();
   const auto expect = [&](absl::string_view entry) {
     absl::string_view beginning = entry;
     if (!absl::ConsumeSuffix(&beginning, "*")) {
@@ -67,8 +79,9 @@ TEST(PublishedOptions, EveryListedNameIsPublished) {
     const auto first = names.lower_bound(std::string(beginning));
     EXPECT_TRUE(first != names.end() && absl::StartsWith(*first, beginning)) << entry;
   };
-  for (const absl::string_view entry : kWithoutEffect) expect(entry);
-  for (const NotSupported& entry : kNotSupported) expect(entry.name);
+  const OptionTable& table = TableOf(Trainer::kMegatron);
+  for (const auto& [entry, unused] : table.ignored) expect(entry);
+  for (const auto& [entry, unused] : table.refused) expect(entry);
 }
 
 // Messages of the conversion and of the resulting spec, without lists of names: "error fp4_unsupported

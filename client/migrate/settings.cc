@@ -11,22 +11,19 @@
 #include <cmath>
 
 #include "base/spec_text/yaml_tree.h"
-#include "client/migrate/option_names.h"
+#include "client/migrate/conversion_rules.h"
 #include "client/migrate/other_trainers.h"
 #include "client/migrate/shell_words.h"
+#include "client/migrate/toml_tree.h"
 
 namespace fsdpd {
 namespace {
 
-bool IsFalse(const std::string& text) {
-  const std::string lower = absl::AsciiStrToLower(text);
-  return lower == "false" || lower == "0" || lower == "no" || lower == "off" || lower.empty();
+bool IsOneOf(const std::string& text, std::initializer_list<absl::string_view> words) {
+  return std::count(words.begin(), words.end(), absl::AsciiStrToLower(text)) > 0;
 }
-
-bool IsTrue(const std::string& text) {
-  const std::string lower = absl::AsciiStrToLower(text);
-  return lower == "true" || lower == "1" || lower == "yes" || lower == "on";
-}
+bool IsFalse(const std::string& text) { return IsOneOf(text, {"false", "0", "no", "off", ""}); }
+bool IsTrue(const std::string& text) { return IsOneOf(text, {"true", "1", "yes", "on"}); }
 
 void AddNamed(const OptionName& name, Setting setting, Settings* settings) {
   setting.name = name.name;
@@ -36,7 +33,7 @@ void AddNamed(const OptionName& name, Setting setting, Settings* settings) {
   }
   if (setting.name == "use_megatron_fsdp_v2") {  // Sets both the version and the flag.
     if (!setting.values.empty() && IsFalse(setting.values.front())) return;
-    settings->Add({"megatron_fsdp_version", setting.written, {"2"}, setting.place, false});
+    settings->Add({"megatron_fsdp_version", setting.written, {"2"}, setting.place});
     setting.name = "use_megatron_fsdp";
   }
   settings->Add(std::move(setting));
@@ -74,25 +71,24 @@ void AddSplits(const TextNode& splits, const std::string& written, Settings* set
   const char* const names[] = {"train_data_path", "valid_data_path", "test_data_path"};
   for (size_t i = 0; i < splits.children.size() && i < 3; ++i) {
     std::vector<std::string> values = ValuesOfBlend(splits.children[i]);
-    if (!values.empty()) settings->Add({names[i], written, std::move(values), splits.place, false});
+    if (!values.empty()) settings->Add({names[i], written, std::move(values), splits.place});
   }
 }
 
 void AddKey(const std::string& section, const TextNode& child, Settings* settings) {
-  const std::string written = section.empty() ? child.key : absl::StrCat(section, ".", child.key);
-  if (child.kind == TextNode::Kind::kNull && child.key == "megatron_fsdp_main_params_dtype")
-    return settings->Add(
-        {child.key, written, {"auto"}, child.place});  // null is `auto`, not the default (fp32).
+  Setting setting{
+      child.key, section.empty() ? child.key : absl::StrCat(section, ".", child.key), {}, child.place};
+  if (child.kind == TextNode::Kind::kNull && child.key == "megatron_fsdp_main_params_dtype") {
+    setting.values = {"auto"};  // null is `auto`, not the default (fp32).
+    return settings->Add(std::move(setting));
+  }
   if (child.kind == TextNode::Kind::kNull || absl::StartsWith(child.key, "_")) return;
   // Megatron Bridge writes bf16 and fp16 in every section. A default `false` must not hide the section that
   // turns one on.
   const bool is_half_precision = child.key == "bf16" || child.key == "fp16";
   if (is_half_precision && child.kind == TextNode::Kind::kScalar && IsFalse(child.text)) return;
-  if (section == "env_vars") {
-    return settings->AddVariable({child.key, child.key, {child.text}, child.place, false});
-  }
-  if (child.key == "blend_per_split") return AddSplits(child, written, settings);
-  Setting setting{child.key, written, {}, child.place, false};
+  if (section == "env_vars") return settings->AddVariable({child.key, child.key, {child.text}, child.place});
+  if (child.key == "blend_per_split") return AddSplits(child, setting.written, settings);
   if (child.key == "blend") {
     setting.values = ValuesOfBlend(child);
     return AddNamed({"data_path"}, std::move(setting), settings);
@@ -121,72 +117,87 @@ void AddSections(const TextNode& root, Settings* settings) {
   }
 }
 
+// Adds every value of another trainer's configuration under its path. A value that is `auto` is set by the
+// program that reads the file.
+void AddPaths(const TextNode& node, const std::string& path, Settings* settings) {
+  if (node.kind == TextNode::Kind::kNull) return;
+  if (node.kind == TextNode::Kind::kMap) {
+    for (const TextNode& child : node.children)
+      AddPaths(child, path.empty() ? child.key : absl::StrCat(path, ".", child.key), settings);
+    return;
+  }
+  Setting setting{path, path, {}, node.place};
+  AddScalars(node, &setting.values);
+  if (setting.values.empty()) setting.values = {""};
+  setting.open = setting.values.front() == "auto";
+  settings->Add(std::move(setting));
+}
+
 bool IsFlag(const std::string& word) { return absl::StartsWith(word, "--") && word.size() > 2; }
 
 // NAME=value, before a command or after `export`.
-bool IsAssignment(const std::string& word) {
+bool IsAssignment(absl::string_view word) {
   const size_t equals = word.find('=');
-  if (equals == std::string::npos || equals == 0) return false;
-  for (size_t i = 0; i < equals; ++i) {
-    if (!absl::ascii_isalnum(word[i]) && word[i] != '_') return false;
-  }
-  return true;
+  const auto is_name = [](char c) { return absl::ascii_isalnum(c) || c == '_'; };
+  return equals != absl::string_view::npos && equals > 0 &&
+         std::all_of(word.begin(), word.begin() + static_cast<std::ptrdiff_t>(equals), is_name);
 }
 
 // Megatron's pretraining scripts, or a user's own script.
 bool IsScript(const std::string& word) { return absl::EndsWith(word, ".py"); }
 
-// Sets the field of the errors about a word's shell variables to the setting that the word belongs to.
-void SetFieldOfVariables(const ShellWord& word, const std::string& setting, LocatedViolations* violations) {
-  for (LocatedViolation& located : *violations) {
-    for (const Place& place : word.variables) {
-      if (located.place.line == place.line && located.place.column == place.column)
-        located.violation.field = setting;
-    }
+// Adds a word that is neither a flag nor its value: a part of the command, an environment variable, the
+// script, or a part of the shell's syntax.
+void AddCommandWord(const ShellWord& word, Settings* settings) {
+  const std::string& text = word.text;
+  if (word.open && !IsAssignment(text)) settings->SetIncomplete();
+  if (text == "else" || text == "elif" || text == "case") settings->SetBranch(word.place);
+  if (IsAssignment(text)) {
+    const std::string name = text.substr(0, text.find('='));
+    settings->AddVariable({name, name, {text.substr(name.size() + 1)}, word.place});
+  } else if (IsScript(text)) {
+    settings->SetScript({"script", text, {text}, word.place});
   }
 }
 
 // Adds the settings, environment variables and script of a command line. Words before the first flag are the
 // command; parentheses belong to shell arrays (ARGS=( ... )).
-void AddWords(const std::vector<ShellWord>& words, Settings* settings, LocatedViolations* violations) {
+void AddWords(const std::vector<ShellWord>& words, Settings* settings) {
+  const auto report = [&](const ShellWord& word, const std::string& setting) {
+    for (LocatedViolation located : word.unknown) {
+      located.violation.field = setting;
+      settings->AddValueViolation(std::move(located));
+    }
+  };
   for (size_t i = 0; i < words.size();) {
     const std::string& text = words[i].text;
-    const size_t equals = text.find('=');
     if (!IsFlag(text)) {
-      if (words[i].open() && !IsAssignment(text)) settings->SetIncomplete();
-      if (text == "else" || text == "elif" || text == "case") settings->SetBranch(words[i].place);
-      if (IsAssignment(text)) {
-        const std::string name = text.substr(0, equals);
-        settings->AddVariable({name, name, {text.substr(equals + 1)}, words[i].place, false});
-      } else if (IsScript(text)) {
-        settings->SetScript({"script", text, {text}, words[i].place, false});
-      }
-      ++i;
+      report(words[i], "");
+      AddCommandWord(words[i++], settings);
       continue;
     }
-    Setting setting{"", text.substr(0, equals), {}, words[i].place, false};
+    const size_t equals = text.find('=');
+    Setting setting{"", text.substr(0, equals), {}, words[i].place};
     const OptionName name = NameOfFlag(absl::StrReplaceAll(setting.written.substr(2), {{"-", "_"}}));
     if (equals != std::string::npos) setting.values.push_back(text.substr(equals + 1));
-    const auto look = [&](const ShellWord& word) {
-      if (!word.open()) return;
-      setting.open = true;
-      SetFieldOfVariables(word, setting.written, violations);
-    };
-    look(words[i++]);
+    setting.open = words[i].open;
+    report(words[i++], setting.written);
     const bool complete = equals != std::string::npos || name.negated;
-    while (!complete && i < words.size() && !IsFlag(words[i].text) && words[i].text != ")" &&
-           !IsScript(words[i].text) && !words[i].ends_command) {
+    for (; !complete && i < words.size() && !IsFlag(words[i].text) && words[i].text != ")" &&
+           !IsScript(words[i].text) && !words[i].ends_command;
+         ++i) {
       if (setting.values.empty()) setting.below = words[i].starts_line;
       if (words[i].spreads) {
         // "${ARGS[@]}" may expand to values of this setting, or to further settings after a flag without a
         // value.
         settings->SetIncomplete();
         setting.open |= setting.values.empty();
+        report(words[i], "");
       } else {
-        look(words[i]);
+        setting.open |= words[i].open;
+        report(words[i], setting.written);
         setting.values.push_back(words[i].text);
       }
-      ++i;
     }
     AddNamed(name, std::move(setting), settings);
   }
@@ -199,39 +210,30 @@ bool AreShellVariables(const LocatedViolations& violations) {
 }
 
 // Splits words that contain several words: the command in `bash -c "..."`, whose words get the place of the
-// quoted string, and "--seed 7" in an array. Also strips brackets and commas of a printed Python list,
-// ['--lr', '1'].
-void Unwrap(std::vector<ShellWord>* words, LocatedViolations* violations) {
+// quoted string, and "--seed 7" in an array, which Megatron's scripts expand without quotes into two words.
+// Also strips brackets and commas of a printed Python list, ['--lr', '1'].
+std::vector<ShellWord> Unwrap(const std::vector<ShellWord>& words, LocatedViolations* unknown) {
   std::vector<ShellWord> plain;
-  const bool listed = !words->empty() && absl::StartsWith(words->front().text, "[--");
-  for (size_t i = 0; i < words->size(); ++i) {
-    ShellWord word = (*words)[i];
+  const bool listed = !words.empty() && absl::StartsWith(words.front().text, "[--");
+  for (size_t i = 0; i < words.size(); ++i) {
+    ShellWord word = words[i];
+    const bool quoted = i > 0 && absl::StartsWith(words[i - 1].text, "-") &&
+                        absl::EndsWith(words[i - 1].text, "c") && absl::StrContains(word.text, " --");
+    const bool pair = IsFlag(word.text) && !word.open && word.text.find(' ') < word.text.find('=');
     std::vector<ShellWord> inner;
-    const bool quoted = i > 0 && absl::StartsWith((*words)[i - 1].text, "-") &&
-                        absl::EndsWith((*words)[i - 1].text, "c") && absl::StrContains(word.text, " --");
-    if (const LocatedViolations of_inner =
-            quoted ? SplitShellWords(word.text, word.place.file, &inner) : LocatedViolations();
-        quoted && AreShellVariables(of_inner)) {
-      // Variables in double quotes have been reported already, each at its own place.
-      for (const LocatedViolation& located : of_inner) {
-        if (!word.open()) violations->push_back({word.place, located.violation});
+    if (quoted || pair) {
+      const LocatedViolations violations = SplitShellWords(word.text, word.place.file, &inner);
+      if (quoted ? AreShellVariables(violations) : violations.empty()) {
+        // Variables in double quotes are reported once, each at its own place.
+        unknown->insert(unknown->end(), word.unknown.begin(), word.unknown.end());
+        for (ShellWord& each : inner) {
+          each.place = word.place;
+          if (word.open) each.unknown.clear();
+          for (LocatedViolation& located : each.unknown) located.place = word.place;
+          plain.push_back(std::move(each));
+        }
+        continue;
       }
-      for (ShellWord& each : inner) {
-        each.place = word.place;
-        for (Place& place : each.variables) place = word.place;
-        plain.push_back(std::move(each));
-      }
-      continue;
-    }
-    // "--seed 7" as one element of an array, which Megatron's scripts expand without quotes into two words.
-    std::vector<ShellWord> several;
-    if (IsFlag(word.text) && !word.open() && word.text.find(' ') < word.text.find('=') &&
-        SplitShellWords(word.text, word.place.file, &several).empty()) {
-      for (ShellWord& each : several) {
-        each.place = word.place;
-        plain.push_back(std::move(each));
-      }
-      continue;
     }
     if (listed) {
       absl::string_view text = word.text;
@@ -241,7 +243,7 @@ void Unwrap(std::vector<ShellWord>* words, LocatedViolations* violations) {
     }
     plain.push_back(std::move(word));
   }
-  *words = std::move(plain);
+  return plain;
 }
 
 bool LooksLikeArguments(const std::vector<ShellWord>& words) {
@@ -252,14 +254,15 @@ bool LooksLikeArguments(const std::vector<ShellWord>& words) {
   return false;
 }
 
-}  // namespace
-
-Setting* Settings::Last(absl::string_view name) {
-  for (auto it = all_.rbegin(); it != all_.rend(); ++it) {
-    if (it->name == name) return &*it;
-  }
-  return nullptr;
+// Reads the tree of a configuration file.
+LocatedViolations ReadTree(const TextNode& root, const std::string& file, Settings* settings) {
+  if (LocatedViolations duplicate = DuplicateKeys(root); !duplicate.empty()) return duplicate;
+  if (root.kind != TextNode::Kind::kMap) return {{{file, 1, 1}, MakeViolation("no_settings", "")}};
+  settings->trainer() == Trainer::kMegatron ? AddSections(root, settings) : AddPaths(root, "", settings);
+  return {};
 }
+
+}  // namespace
 
 const Setting* Settings::FindVariable(const std::string& name) const {
   const auto found = variables_.find(name);
@@ -284,20 +287,19 @@ std::vector<const Setting*> Settings::FindAll(absl::string_view name) {
   return found;
 }
 
-void Settings::ValueViolation(const Setting& setting, const char* rule, const std::string& reason,
-                              const char* fix) {
+void Settings::AddOnce(const Setting& setting, Violation violation) {
   for (const LocatedViolation& located : value_violations_) {  // Several readers may look up one setting.
-    if (located.violation.field == setting.written && located.violation.rule == rule) return;
+    if (located.violation.field == setting.written && located.violation.rule == violation.rule) return;
   }
-  value_violations_.push_back(
-      {setting.place, {rule, ViolationLevel::kError, setting.written, reason, fix, "", ""}});
+  value_violations_.push_back({setting.place, std::move(violation)});
 }
 
 std::optional<std::string> Settings::Text(absl::string_view name) {
   const Setting* setting = Find(name);
   if (setting == nullptr || setting->open) return std::nullopt;
   if (!setting->values.empty()) return setting->values.front();
-  ValueViolation(*setting, "no_value", "has no value", "write one after it, or leave it out");
+  AddOnce(*setting, {"no_value", ViolationLevel::kError, setting->written, "has no value",
+                     "write one after it, or leave it out", "", ""});
   return std::nullopt;
 }
 
@@ -312,8 +314,7 @@ bool Settings::Flag(absl::string_view name, bool default_value) {
   if (setting->values.empty() || IsTrue(setting->values.front())) return true;
   if (IsFalse(setting->values.front())) return false;
   if (setting->below) return true;
-  ValueViolation(*setting, "not_true_or_false",
-                 absl::StrCat("'", setting->values.front(), "' is not true or false"), "write true or false");
+  AddOnce(*setting, MakeViolation("not_true_or_false", setting->written, {setting->values.front()}));
   return false;
 }
 
@@ -332,8 +333,8 @@ std::optional<double> Settings::Real(absl::string_view name) {
   if (!text.has_value()) return std::nullopt;
   double value = 0;
   if (absl::SimpleAtod(*text, &value) && std::isfinite(value)) return value;
-  ValueViolation(*Find(name), "not_a_number", absl::StrCat("'", *text, "' is not a number"),
-                 "write a number");
+  const Setting* setting = Find(name);
+  AddOnce(*setting, MakeViolation("not_a_number", setting->written, {*text}));
   return std::nullopt;
 }
 
@@ -343,16 +344,18 @@ std::optional<int64_t> Settings::Integer(absl::string_view name) {
   constexpr double kExact = 9007199254740992.0;  // 2^53
   if (*value == std::floor(*value) && std::abs(*value) <= kExact) return static_cast<int64_t>(*value);
   const Setting* setting = Find(name);
-  ValueViolation(*setting, "not_a_whole_number",
-                 absl::StrCat(setting->values.front(), " is not a whole number"), "write a whole number");
+  AddOnce(*setting, MakeViolation("not_a_whole_number", setting->written, {setting->values.front()}));
   return std::nullopt;
 }
 
 void Settings::Set(absl::string_view name, const std::string& value) {
+  bool found = false;
   for (Setting& setting : all_) {
-    if (setting.name == name) setting.values = {value};
+    if (setting.name != name) continue;
+    setting.values = {value};
+    found = true;
   }
-  if (Last(name) == nullptr) Add({std::string(name), std::string(name), {value}, {}, true});
+  if (!found) Add({std::string(name), std::string(name), {value}, {}, true});
 }
 
 std::vector<const Setting*> Settings::unused() const {
@@ -364,32 +367,28 @@ std::vector<const Setting*> Settings::unused() const {
 }
 
 LocatedViolations ReadSettings(absl::string_view text, const std::string& file, Settings* settings) {
-  if (std::optional<LocatedViolation> toml = FindToml(text, file)) return {*std::move(toml)};
+  TextNode root;
+  Trainer trainer = Trainer::kMegatron;
+  if (const int section = FindTomlSection(text); section > 0) {
+    LocatedViolations violations = ParseToml(text, file, &root);
+    if (violations.empty()) violations = FindTrainerOfToml(root, {file, section, 1}, &trainer);
+    settings->SetTrainer(trainer);
+    return violations.empty() ? ReadTree(root, file, settings) : violations;
+  }
   std::vector<ShellWord> words;
-  LocatedViolations violations = SplitShellWords(text, file, &words);
-  ExpandAssigned(&words, &violations);
-  Unwrap(&words, &violations);
+  LocatedViolations violations = SplitShellWords(text, file, &words, /*expand=*/true);
+  LocatedViolations unknown;
+  words = Unwrap(words, &unknown);
   if (LooksLikeArguments(words)) {
     if (!AreShellVariables(violations)) return violations;
-    AddWords(words, settings, &violations);
-    for (LocatedViolation& located : violations) settings->AddValueViolation(std::move(located));
+    for (LocatedViolation& located : unknown) settings->AddValueViolation(std::move(located));
+    AddWords(words, settings);
     return {};
   }
-  TextNode root;
   violations = ParseYaml(text, file, &root);
-  if (violations.empty() && root.kind == TextNode::Kind::kMap) {
-    if (std::optional<LocatedViolation> other = FindOtherTrainer(root)) return {*std::move(other)};
-  }
-  if (violations.empty()) violations = DuplicateKeys(root);
-  if (!violations.empty()) return violations;
-  if (root.kind == TextNode::Kind::kMap) {
-    AddSections(root, settings);
-    return {};
-  }
-  return {{{file, 1, 1},
-           {"no_settings", ViolationLevel::kError, "",
-            "the text is neither a run_config.yaml nor a list of arguments such as --num-layers 32",
-            "pass the file that Megatron Bridge wrote, or the arguments of the pretraining script", "", ""}}};
+  if (violations.empty() && root.kind == TextNode::Kind::kMap) violations = FindTrainer(root, &trainer);
+  settings->SetTrainer(trainer);
+  return violations.empty() ? ReadTree(root, file, settings) : violations;
 }
 
 }  // namespace fsdpd

@@ -1,6 +1,6 @@
-// Settings of a Megatron run, read from the run_config.yaml of Megatron Bridge or from the command line of a
-// Megatron-LM script. A setting has its canonical name (option_names.h) in both forms, and its original name
-// and place for messages.
+// Settings of a run: of Megatron, read from the run_config.yaml of Megatron Bridge or from the command line
+// of a Megatron-LM script, or of another trainer, read from its configuration file. A setting has its
+// canonical name (option_names.h) in all forms, and its original name and place for messages.
 //
 // A lookup marks a setting as used. Unused settings are reported at the end, because a setting that is
 // dropped silently is a run that differs silently. Not thread-safe, and lookups modify the object.
@@ -16,17 +16,18 @@
 #include <vector>
 
 #include "base/spec_text/located_violation.h"
+#include "client/migrate/option_names.h"
 
 namespace fsdpd {
 
 struct Setting {
   std::string name;     // "data_parallel_sharding_strategy"
   std::string written;  // "--data-parallel-sharding-strategy", "ddp.data_parallel_sharding_strategy"
-  std::vector<std::string>
-      values;  // Empty for a flag without a value. A Python object is its qualified name.
+  std::vector<std::string> values;  // Empty for a flag without value. A Python object is its qualified name.
   Place place;
   bool used = false;
-  bool open = false;   // The values contain an unexpanded shell variable, which has been reported.
+  bool open =
+      false;  // The value is unknown: an unexpanded shell variable, which has been reported, or "auto".
   bool below = false;  // The values start on the next line, which may be another command.
 
   bool value_is_open() const { return open && !values.empty(); }
@@ -68,8 +69,13 @@ class Settings {
     if (!branch_.has_value()) branch_ = place;
   }
 
-  // True if the text contains variables that may expand to settings ("${ARGS[@]}"). A setting that is not
-  // found may then still be set.
+  Trainer trainer() const { return trainer_; }
+  void SetTrainer(Trainer trainer) { trainer_ = trainer; }
+  const OptionTable& table() const { return TableOf(trainer_); }
+
+  // True if the run has settings that are not in the text, since it contains variables that may expand to
+  // settings ("${ARGS[@]}"), or the trainer has them in its script. A setting that is not found may then
+  // still be set.
   bool incomplete() const { return incomplete_; }
   void SetIncomplete() { incomplete_ = true; }
 
@@ -80,8 +86,7 @@ class Settings {
   void AddValueViolation(LocatedViolation located) { value_violations_.push_back(std::move(located)); }
 
  private:
-  Setting* Last(absl::string_view name);
-  void ValueViolation(const Setting& setting, const char* rule, const std::string& reason, const char* fix);
+  void AddOnce(const Setting& setting, Violation violation);
 
   std::vector<Setting> all_;
   std::map<std::string, Setting> variables_;
@@ -89,12 +94,13 @@ class Settings {
   std::optional<Place> branch_;
   std::set<std::string> requested_;
   LocatedViolations value_violations_;
+  Trainer trainer_ = Trainer::kMegatron;
   bool incomplete_ = false;
 };
 
-// Reads `text` as a command line if a flag comes before any word with a final colon, and as YAML otherwise.
-// Returns errors that leave `*settings` unusable. Shell variables are not among them, but in
-// value_violations().
+// Reads `text` as TOML if it has sections in brackets, as a command line if a flag comes before any word
+// with a final colon, and as YAML otherwise. Returns errors that leave `*settings` unusable. Shell variables
+// are not among them, but in value_violations().
 LocatedViolations ReadSettings(absl::string_view text, const std::string& file, Settings* settings);
 
 }  // namespace fsdpd

@@ -11,23 +11,105 @@
 #include <set>
 #include <utility>
 
+#include "client/migrate/conversion_rules.h"
+
 namespace fsdpd {
 namespace {
 
+bool IsNameChar(char c) { return absl::ascii_isalnum(c) || c == '_'; }
+
+size_t EndOfName(absl::string_view text, size_t begin) {
+  while (begin < text.size() && IsNameChar(text[begin])) ++begin;
+  return begin;
+}
+
+// Variables and arrays that the text has assigned so far, in the order of execution.
+class Assignments {
+ public:
+  // Records the assignment in a word: NAME=value, or NAME= before "(", which starts an array.
+  void Read(const ShellWord& word) {
+    if (word.text == "(" && !empty_.empty()) {
+      arrays_.insert(empty_);
+      values_.erase(empty_);
+    }
+    empty_.clear();
+    const size_t equals = word.text.find('=');
+    if (equals == std::string::npos) return;
+    absl::string_view name = absl::string_view(word.text).substr(0, equals);
+    const bool adds = absl::ConsumeSuffix(&name, "+");
+    if (name.empty() || !std::all_of(name.begin(), name.end(), IsNameChar)) return;
+    const std::string value = word.text.substr(equals + 1);
+    values_.erase(std::string(name));
+    if (!word.open && !adds) values_[std::string(name)] = value;
+    if (value.empty()) empty_ = std::string(name);
+  }
+
+  // True if the word is exactly "${ARGS[@]}" and the array's words are in the text.
+  bool HasArray(const ShellWord& word) const {
+    absl::string_view name = word.text;
+    return absl::ConsumePrefix(&name, "${") &&
+           (absl::ConsumeSuffix(&name, "[@]}") || absl::ConsumeSuffix(&name, "[*]}")) &&
+           arrays_.count(std::string(name)) > 0;
+  }
+
+  // Returns the text with its variables expanded, or nullopt if one is unknown or the expansion budget is
+  // used up.
+  std::optional<std::string> Expand(const ShellWord& word) {
+    const std::string& text = word.text;
+    // A dollar sign in single quotes is not a variable, and the quotes are already removed from `text`.
+    if (std::count(text.begin(), text.end(), '$') != static_cast<std::ptrdiff_t>(word.unknown.size())) {
+      return std::nullopt;
+    }
+    std::string out;
+    for (size_t at = 0; at < text.size();) {
+      if (text[at] != '$') {
+        out += text[at++];
+        continue;
+      }
+      const bool braces = at + 1 < text.size() && text[at + 1] == '{';
+      const size_t begin = at + (braces ? 2 : 1), end = EndOfName(text, begin);
+      const size_t closed = braces ? text.find('}', end) : end;
+      if (closed == std::string::npos) return std::nullopt;
+      const auto found = values_.find(text.substr(begin, end - begin));
+      std::string value = found == values_.end() ? "" : found->second;
+      // ${NAME:-default}: the environment may set NAME, but the text does not, so use the default.
+      if (const std::string rest = text.substr(end, closed - end); !rest.empty()) {
+        if (!absl::StartsWith(rest, ":-") || absl::StrContains(rest, '$')) return std::nullopt;
+        if (value.empty()) value = rest.substr(2);
+      } else if (found == values_.end()) {
+        return std::nullopt;
+      }
+      if (value.size() > expansion_budget_) return std::nullopt;
+      expansion_budget_ -= value.size();
+      out += value;
+      at = closed + (braces ? 1 : 0);
+    }
+    return out;
+  }
+
+ private:
+  size_t expansion_budget_ = 1 << 20;  // Bytes. A=$A$A doubles the value with each line.
+  std::map<std::string, std::string> values_;
+  std::set<std::string> arrays_;
+  std::string empty_;  // Name in the last word, if the word was "NAME=".
+};
+
 class Splitter {
  public:
-  Splitter(absl::string_view text, const std::string& file) : text_(text), file_(file) {}
+  Splitter(absl::string_view text, const std::string& file, bool expand)
+      : text_(text), file_(file), expand_(expand) {}
 
   LocatedViolations Run(std::vector<ShellWord>* words) {
     while (SkipBlank()) {
       ShellWord word;
-      word.place = {file_, line_, column_};
+      word.place = Here();
       word.starts_line = std::exchange(new_line_, false) && depth_ == 0;
       word.ends_command = EndsCommand();
       ReadWord(&word);
+      word.open = !word.unknown.empty();
       if (word.text == "(") ++depth_;
       if (word.text == ")") depth_ = std::max(0, depth_ - 1);
-      words->push_back(std::move(word));
+      Append(std::move(word), words);
     }
     return std::move(violations_);
   }
@@ -35,6 +117,7 @@ class Splitter {
  private:
   bool AtEnd() const { return at_ >= text_.size(); }
   char Peek() const { return text_[at_]; }
+  Place Here() const { return {file_, line_, column_}; }
 
   char Take() {
     const char c = text_[at_++];
@@ -51,7 +134,7 @@ class Splitter {
     while (!AtEnd()) {
       if (absl::ascii_isspace(Peek())) {
         new_line_ |= Take() == '\n';
-      } else if (Peek() == '\\' && at_ + 1 < text_.size() && text_[at_ + 1] == '\n') {
+      } else if (absl::StartsWith(text_.substr(at_), "\\\n")) {
         Take();
         Take();
       } else if (Peek() == '#') {
@@ -76,7 +159,7 @@ class Splitter {
 
   void ReadWord(ShellWord* word) {
     while (!AtEnd() && !absl::ascii_isspace(Peek())) {
-      const Place place{file_, line_, column_};
+      const Place place = Here();
       const bool is_separate = absl::StrContains("();", Peek());  // A separate word: ARGS=(--lr 1), TP=8;
       if (is_separate && !word->text.empty()) return;
       const char c = Take();
@@ -99,36 +182,52 @@ class Splitter {
 
   void ReadQuoted(char quote, const Place& opened, ShellWord* word) {
     while (!AtEnd()) {
-      const Place place{file_, line_, column_};
+      const Place place = Here();
       const char c = Take();
       if (c == quote) return;
       if (quote == '"' && c == '$') ReadVariable(place, word);
       word->text += quote == '"' && c == '\\' && !AtEnd() ? Take() : c;
     }
-    AddViolation("open_quote", opened, "the quote that starts here is not closed", "close it");
+    violations_.push_back({opened, MakeViolation("open_quote", "")});
   }
 
   void ReadVariable(const Place& place, ShellWord* word) {
     // $NAME, ${NAME:-default}, $(command)
-    size_t end = at_ + (!AtEnd() && Peek() == '{' ? 1 : 0);
-    const size_t begin = end;
-    while (end < text_.size() && (absl::ascii_isalnum(text_[end]) || text_[end] == '_')) ++end;
+    const size_t begin = at_ + (!AtEnd() && Peek() == '{' ? 1 : 0), end = EndOfName(text_, begin);
     const absl::string_view name = text_.substr(begin, end - begin), rest = text_.substr(end);
-    word->variables.push_back(place);
     word->spreads |= absl::StartsWith(rest, "[@]") || absl::StartsWith(rest, "[*]");
     word->spreads |= name.empty() && (absl::StartsWith(rest, "@") || absl::StartsWith(rest, "*"));
-    AddViolation(kShellVariable, place,
-                 name.empty() ? "the shell expands this to a value that is not in this text"
-                              : absl::StrCat("the value of $", name, " is not in this text"),
-                 "write the value here, or paste the arguments as printed by `echo`");
+    const std::string reason = name.empty() ? "the shell expands this to a value that is not in this text"
+                                            : absl::StrCat("the value of $", name, " is not in this text");
+    word->unknown.push_back({place, MakeViolation(kShellVariable, "", {reason})});
   }
 
-  void AddViolation(const char* rule, const Place& place, const std::string& reason, const char* fix) {
-    violations_.push_back({place, {rule, ViolationLevel::kError, "", reason, fix, "", ""}});
+  void Append(ShellWord word, std::vector<ShellWord>* words) {
+    const bool is_variable = expand_ && absl::StartsWith(word.text, "$");
+    if (expand_ && word.open) {
+      if (assigned_.HasArray(word)) return;
+      if (const auto text = assigned_.Expand(word); text.has_value()) {
+        word.unknown.clear();
+        word.open = false;
+        word.text = *text;
+      }
+    }
+    assigned_.Read(word);
+    std::vector<ShellWord> several;
+    // The shell splits the value of an unquoted variable into words, so a value with blanks has several.
+    if (is_variable && !word.open && absl::StrContains(word.text, ' ') &&
+        SplitShellWords(word.text, file_, &several).empty()) {
+      for (ShellWord& each : several) words->push_back({std::move(each.text), word.place});
+      return;
+    }
+    violations_.insert(violations_.end(), word.unknown.begin(), word.unknown.end());
+    words->push_back(std::move(word));
   }
 
   const absl::string_view text_;
   const std::string file_;
+  const bool expand_;
+  Assignments assigned_;
   size_t at_ = 0;
   int line_ = 1;
   int column_ = 1;
@@ -137,120 +236,11 @@ class Splitter {
   LocatedViolations violations_;
 };
 
-bool IsNameChar(char c) { return absl::ascii_isalnum(c) || c == '_'; }
-
-// Variables and arrays that the text has assigned so far, in the order of execution.
-class Assignments {
- public:
-  // Records an assignment. `next` is the following word: "(" after "ARGS=" starts an array.
-  void Read(const ShellWord& word, absl::string_view next) {
-    const size_t equals = word.text.find('=');
-    if (equals == std::string::npos) return;
-    absl::string_view name = absl::string_view(word.text).substr(0, equals);
-    const bool adds = absl::ConsumeSuffix(&name, "+");
-    if (name.empty() || !std::all_of(name.begin(), name.end(), IsNameChar)) return;
-    const std::string value = word.text.substr(equals + 1);
-    values_.erase(std::string(name));
-    if (value.empty() && next == "(") {
-      arrays_.insert(std::string(name));
-    } else if (!word.open() && !adds) {
-      values_[std::string(name)] = value;
-    }
-  }
-
-  // True if the word is exactly "${ARGS[@]}" and the array's words are in the text.
-  bool HasArray(const ShellWord& word) const {
-    absl::string_view name = word.text;
-    return absl::ConsumePrefix(&name, "${") &&
-           (absl::ConsumeSuffix(&name, "[@]}") || absl::ConsumeSuffix(&name, "[*]}")) &&
-           arrays_.count(std::string(name)) > 0;
-  }
-
-  // Returns the text with its variables expanded, or nullopt if one is unknown or the expansion budget is
-  // used up.
-  std::optional<std::string> Expand(const ShellWord& word) {
-    const std::string& text = word.text;
-    // A dollar sign in single quotes is not a variable, and the quotes are already removed from `text`.
-    if (std::count(text.begin(), text.end(), '$') != static_cast<std::ptrdiff_t>(word.variables.size())) {
-      return std::nullopt;
-    }
-    std::string out;
-    for (size_t at = 0; at < text.size();) {
-      if (text[at] != '$') {
-        out += text[at++];
-        continue;
-      }
-      const bool braces = at + 1 < text.size() && text[at + 1] == '{';
-      const size_t begin = at + (braces ? 2 : 1);
-      size_t end = begin;
-      while (end < text.size() && IsNameChar(text[end])) ++end;
-      const auto found = values_.find(text.substr(begin, end - begin));
-      const size_t closed = braces ? text.find('}', end) : end;
-      if (closed == std::string::npos) return std::nullopt;
-      std::string value = found == values_.end() ? "" : found->second;
-      // ${NAME:-default}: the environment may set NAME, but the text does not, so use the default.
-      if (const std::string rest = text.substr(end, closed - end); !rest.empty()) {
-        if (!absl::StartsWith(rest, ":-") || absl::StrContains(rest, '$')) return std::nullopt;
-        if (value.empty()) value = rest.substr(2);
-      } else if (found == values_.end()) {
-        return std::nullopt;
-      }
-      if (value.size() > expansion_budget_) return std::nullopt;
-      expansion_budget_ -= value.size();
-      out += value;
-      at = closed + (braces ? 1 : 0);
-    }
-    return out;
-  }
-
- private:
-  size_t expansion_budget_ = 1 << 20;  // Bytes. A=$A$A doubles the value with each line.
-  std::map<std::string, std::string> values_;
-  std::set<std::string> arrays_;
-};
-
-void RemoveViolationsAt(const std::vector<Place>& places, LocatedViolations* violations) {
-  const auto is_of = [&](const LocatedViolation& located) {
-    return std::any_of(places.begin(), places.end(), [&](const Place& place) {
-      return place.line == located.place.line && place.column == located.place.column;
-    });
-  };
-  violations->erase(std::remove_if(violations->begin(), violations->end(), is_of), violations->end());
-}
-
 }  // namespace
 
-void ExpandAssigned(std::vector<ShellWord>* words, LocatedViolations* violations) {
-  Assignments assigned;
-  std::vector<ShellWord> expanded;
-  for (size_t i = 0; i < words->size(); ++i) {
-    ShellWord word = (*words)[i];
-    const bool is_variable = absl::StartsWith(word.text, "$");
-    if (word.open() && assigned.HasArray(word)) {
-      RemoveViolationsAt(word.variables, violations);
-      continue;
-    }
-    if (const auto text = word.open() ? assigned.Expand(word) : std::nullopt; text.has_value()) {
-      RemoveViolationsAt(word.variables, violations);
-      word.variables.clear();
-      word.text = *text;
-    }
-    assigned.Read(word, i + 1 < words->size() ? (*words)[i + 1].text : "");
-    std::vector<ShellWord> several;
-    // The shell splits the value of an unquoted variable into words, so a value with blanks has several.
-    if (is_variable && !word.open() && absl::StrContains(word.text, ' ') &&
-        SplitShellWords(word.text, word.place.file, &several).empty()) {
-      for (ShellWord& each : several) expanded.push_back({std::move(each.text), word.place});
-    } else {
-      expanded.push_back(std::move(word));
-    }
-  }
-  *words = std::move(expanded);
-}
-
 LocatedViolations SplitShellWords(absl::string_view text, const std::string& file,
-                                  std::vector<ShellWord>* words) {
-  return Splitter(text, file).Run(words);
+                                  std::vector<ShellWord>* words, bool expand) {
+  return Splitter(text, file, expand).Run(words);
 }
 
 }  // namespace fsdpd

@@ -15,22 +15,19 @@ namespace fsdpd {
 constexpr char kShellVariable[] = "shell_variable";  // The rule of errors about variables.
 
 struct ShellWord {
-  std::string text;  // Contains variables as written: "$TP".
+  std::string text;  // Contains unexpanded variables as written: "$TP".
   Place place;
-  std::vector<Place> variables = {};  // Places of unexpanded variables, equal to those of their errors.
-  bool spreads = false;               // "${ARGS[@]}", "$@": expands to any number of words.
-  bool starts_line = false;           // First word of a line that is not continued; false inside an array.
-  bool ends_command = false;          // A shell operator after the command: |, &&, ;, > out.log, 2>&1
-
-  bool open() const { return !variables.empty(); }
+  LocatedViolations unknown = {};  // An error for each unexpanded variable.
+  bool open = false;               // The text contains an unexpanded variable.
+  bool spreads = false;            // "${ARGS[@]}", "$@": expands to any number of words.
+  bool starts_line = false;        // First word of a line that is not continued; false inside an array.
+  bool ends_command = false;       // A shell operator after the command: |, &&, ;, > out.log, 2>&1
 };
 
-// Expands variables that the text assigns earlier: `TP=8`, `ARGS="--lr 1"`. Drops `${ARGS[@]}` of an array
-// whose words are in the text. Removes the errors about these variables from `*faults`.
-void ExpandAssigned(std::vector<ShellWord>* words, LocatedViolations* violations);
-
-// Appends the words of `text`. Returns errors: unclosed quotes, and one for each variable (kShellVariable).
+// Appends the words of `text`. Returns errors: unclosed quotes, and the unknown variables of all words. With
+// `expand`, expands variables that the text assigns earlier (`TP=8`, `ARGS="--lr 1"`), and drops `${ARGS[@]}`
+// of an array whose words are in the text.
 LocatedViolations SplitShellWords(absl::string_view text, const std::string& file,
-                                  std::vector<ShellWord>* words);
+                                  std::vector<ShellWord>* words, bool expand = false);
 
 }  // namespace fsdpd

@@ -63,8 +63,7 @@ TEST(ShellWords, RejectsUnknownVariables) {
 TEST(ShellWords, ExpandsAssignedVariables) {
   const auto expanded = [](const std::string& text, size_t left) {
     std::vector<ShellWord> words;
-    LocatedViolations violations = SplitShellWords(text, "args.sh", &words);
-    ExpandAssigned(&words, &violations);
+    const LocatedViolations violations = SplitShellWords(text, "args.sh", &words, /*expand=*/true);
     EXPECT_EQ(violations.size(), left) << text;
     Texts texts;
     for (const ShellWord& word : words) texts.push_back(word.text);
@@ -88,8 +87,7 @@ TEST(ShellWords, BoundsExpansionOfDoublingVariables) {
   std::string text = "A=0123456789";
   for (int line = 0; line < 40; ++line) text += "\nA=$A$A";
   std::vector<ShellWord> words;
-  LocatedViolations violations = SplitShellWords(text, "args.sh", &words);
-  ExpandAssigned(&words, &violations);
+  const LocatedViolations violations = SplitShellWords(text, "args.sh", &words, /*expand=*/true);
   size_t bytes = 0;
   for (const ShellWord& word : words) bytes += word.text.size();
   EXPECT_LT(bytes, 4u << 20);

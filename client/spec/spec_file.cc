@@ -190,7 +190,7 @@ absl::StatusOr<SpecText> LoadSpec(const std::string& path, const std::vector<std
   FSDPD_ASSIGN_OR_RETURN(const std::string text, ReadText(path, input));
   SpecText spec = ParseSpec(text, path == "-" ? "<stdin>" : path, sets);
   if (!spec.is_tree) return spec;
-  const std::filesystem::path directory = DirectoryOf(path);
+  const std::filesystem::path directory = SpecDirectory(path);
   InlineHfConfig(directory, &spec);
   InlineDescription(directory, &spec);
   for (const RelativePath& of : MakePathsAbsolute(directory, &spec.spec)) {

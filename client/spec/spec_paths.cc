@@ -58,7 +58,7 @@ class PathMaker {
 
 }  // namespace
 
-std::filesystem::path DirectoryOf(const std::string& file) {
+std::filesystem::path SpecDirectory(const std::string& file) {
   std::error_code ignored;
   if (file == "-") return std::filesystem::current_path(ignored);
   return std::filesystem::absolute(file, ignored).parent_path();

@@ -15,7 +15,7 @@
 namespace fsdpd {
 
 // `file`: as on the command line; "-" is stdin.
-std::filesystem::path DirectoryOf(const std::string& file);
+std::filesystem::path SpecDirectory(const std::string& file);
 
 // Returns the absolute path, with `.` removed. An empty path stays empty. `..` is preserved, and validation
 // rejects it (base/dot_dot.h).

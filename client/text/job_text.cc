@@ -1,85 +1,23 @@
 #include "client/text/job_text.h"
 
-#include <absl/strings/ascii.h>
-#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 #include <absl/strings/str_join.h>
-#include <absl/strings/str_replace.h>
 #include <absl/strings/str_split.h>
-#include <absl/strings/strip.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <set>
 #include <utility>
 
 #include "base/spec_text/enum_name.h"
 #include "base/text.h"
-#include "client/spec/checkpoint_choice.h"
 #include "client/spec/spec_print.h"
-#include "client/text/plan_text.h"
+#include "client/text/progress_line.h"
 #include "client/text/text_table.h"
 #include "fsdp/plan/spec/defaults.h"
 
 namespace fsdpd {
 namespace {
-
-std::string OrDash(std::string text) { return text.empty() ? "-" : text; }
-
-std::string Since(int64_t unix_nanos, absl::Time now) {
-  if (unix_nanos == 0) return "-";
-  const double seconds = absl::ToDoubleSeconds(now - absl::FromUnixNanos(unix_nanos));
-  return HumanSeconds(std::max(0.0, std::floor(seconds)));
-}
-
-std::string TimeText(int64_t unix_nanos, absl::Time now) {
-  if (unix_nanos == 0) return "-";
-  const absl::Time time = absl::FromUnixNanos(unix_nanos);
-  return absl::StrCat(absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", time, absl::UTCTimeZone()), " (",
-                      Since(unix_nanos, now), " ago)");
-}
-
-// The resolved spec. A job that an older coordinator stored has none, so defaults are filled in.
-v1::JobSpec Filled(const v1::Job& job) {
-  return job.has_resolved() ? job.resolved() : WithDefaults(job.spec(), nullptr);
-}
-
-// The newest step report of the job; null if no attempt has completed a step.
-const v1::StepReport* NewestStep(const v1::Job& job) {
-  if (job.has_last_step()) return &job.last_step();
-  return job.has_previous_last_step() ? &job.previous_last_step() : nullptr;
-}
-
-// "5.6021 -> 2.4410". " (at step 75)" is added if an attempt got further than the step from which the job
-// resumes.
-std::string LossText(const v1::Job& job, const v1::StepReport& newest) {
-  std::string text = absl::StrFormat("%.4f", newest.loss());
-  if (job.first_loss() != 0) text = absl::StrCat(absl::StrFormat("%.4f -> ", job.first_loss()), text);
-  if (newest.step() != StepOf(job)) absl::StrAppend(&text, " (at step ", newest.step(), ")");
-  return text;
-}
-
-std::string FailedCheckpointText(const v1::SavedCheckpoint& failed) {
-  return absl::StrCat("checkpoint of step ", failed.step(),
-                      " could not be written: ", OneLine(failed.error()));
-}
-
-// "1.50 GiB in 3 s"
-std::string CostText(const v1::SavedCheckpoint& saved) {
-  return absl::StrCat(HumanBytes(saved.bytes()), " in ", HumanSeconds(saved.seconds()));
-}
-
-std::string ExportText(const v1::SavedCheckpoint& exported) {
-  const std::string path = OneLine(exported.path());
-  if (exported.error().empty()) return absl::StrCat("exported: ", path, " (", CostText(exported), ")");
-  return absl::StrCat("not exported: ", path, ": ", OneLine(exported.error()));
-}
-
-// Whether size and times are known. They are not for a checkpoint that is listed only because an attempt
-// resumed from it.
-bool HasDetails(const v1::SavedCheckpoint& saved) { return saved.bytes() > 0; }
 
 // "#2 (queue_order) ": the position in the queue, and the short name of the code.
 std::string WaitingText(const v1::Job& job) {
@@ -90,19 +28,6 @@ std::string WaitingText(const v1::Job& job) {
   return absl::StrCat(place, "(", ShortEnumName(waiting.code()), ") ");
 }
 
-// A stall takes precedence over the stored reason, and so does a failed checkpoint, because a failure would
-// then lose more steps.
-std::string ReasonText(const v1::Job& job, absl::Time now) {
-  if (job.stalled_since_unix_nanos() == 0) {
-    const bool save_failed = job.state() == v1::JOB_STATE_RUNNING && job.has_failed_checkpoint();
-    return save_failed ? FailedCheckpointText(job.failed_checkpoint())
-                       : absl::StrCat(WaitingText(job), ManyLines(job.reason()));
-  }
-  const std::string quiet = absl::StrCat("no step for ", Since(job.stalled_since_unix_nanos(), now));
-  if (!job.has_last_step()) return quiet;
-  return absl::StrCat(quiet, "; the last one took ", HumanSeconds(job.last_step().step_seconds()));
-}
-
 // Limits a reason with several lines, and adds the number of omitted lines.
 std::string Shortened(const std::string& text, const std::string& job_id) {
   constexpr size_t kLines = 6;
@@ -111,302 +36,6 @@ std::string Shortened(const std::string& text, const std::string& job_id) {
   const size_t left_out = lines.size() - (kLines - 1);
   lines.resize(kLines - 1);
   return absl::StrCat(absl::StrJoin(lines, "\n"), "\n  and ", left_out, " more: fsdpctl describe ", job_id);
-}
-
-// The first line of a text whose other lines are printed elsewhere.
-std::string FirstLine(const std::string& text) {
-  const size_t end = text.find('\n');
-  return end == std::string::npos ? text : absl::StrCat(text.substr(0, end), " ...");
-}
-
-std::string StatusText(const v1::Node& node) {
-  const std::string gone = node.left() ? "left" : node.not_ready() ? "not-ready" : "lost";
-  std::string text = node.connected() ? "ready" : gone;
-  const v1::Cordon& cordon = node.cordon();
-  const char* const closed = !cordon.has_drain()                     ? "cordoned"
-                             : cordon.drain().empty_unix_nanos() > 0 ? "drained"
-                                                                     : "draining";
-  if (node.has_cordon()) text = node.connected() ? closed : absl::StrCat(gone, ", ", closed);
-  if (!node.connected() || node.stalled_jobs().empty()) return text;
-  return absl::StrCat(text, ", no step of ", absl::StrJoin(node.stalled_jobs(), ", "));
-}
-
-std::string CordonText(const v1::Node& node, absl::Time now) {
-  const v1::Cordon& cordon = node.cordon();
-  return absl::StrCat(node.name(), " is cordoned", cordon.automatic() ? " by the coordinator" : "", " since ",
-                      TimeText(cordon.unix_nanos(), now), cordon.reason().empty() ? "" : ": ",
-                      OneLine(cordon.reason()), "\n");
-}
-
-// "no_progress"; "" if an older coordinator did not store the cause.
-std::string CauseName(v1::FailureCause cause) {
-  const bool known = v1::FailureCause_IsValid(cause) && cause != v1::FAILURE_CAUSE_UNSPECIFIED;
-  return known ? ShortEnumName(cause) : "";
-}
-
-// "61.2 MiB measured, 63.0 MiB planned (-3%)"
-std::string PeakText(const v1::Job& job) {
-  const int64_t measured = job.peak_bytes(), planned = job.memory_plan().peak_bytes();
-  if (measured == 0) return absl::StrCat(HumanBytes(planned), " planned");
-  std::string text = absl::StrCat(HumanBytes(measured), " measured");
-  if (planned == 0) return text;
-  if (Filled(job).parallel().pipeline() > 1)  // Rank 0 is measured; the plan is that of the fullest stage.
-    return absl::StrCat(text, " on the first stage, ", HumanBytes(planned), " planned on the fullest");
-  const double drift = 100.0 * (static_cast<double>(measured) / static_cast<double>(planned) - 1);
-  return absl::StrCat(text, ", ", HumanBytes(planned), " planned (", absl::StrFormat("%+.0f%%", drift), ")");
-}
-
-// Whether the attempt ended without a failure: its node was drained, or a newer attempt exists.
-bool EndedWell(const v1::Job::Failure& failure) {
-  return failure.drained() || (failure.newer_attempt() > 0 && !failure.refused());
-}
-
-// "rank 3 on node-1 was killed by signal 9 (Killed): out of memory"
-std::string CauseText(const v1::Job::Failure& failure) {
-  if (failure.newer_attempt() > 0 && !failure.refused()) return OneLine(failure.error());  // Nothing failed.
-  std::string text = failure.rank() >= 0 ? absl::StrCat("rank ", failure.rank()) : "the job";
-  if (!failure.node().empty()) absl::StrAppend(&text, " on ", failure.node());
-  if (failure.has_hang()) return absl::StrCat(text, " hangs: ", OneLine(failure.error()));
-  // For a rank without an error message, the coordinator stores how it ended and where it was blocked.
-  if (absl::StartsWith(failure.error(), "killed by signal "))
-    return absl::StrCat(text, " was ", OneLine(failure.error()));
-  if (absl::StartsWith(failure.error(), "exited with code "))
-    return absl::StrCat(text, " ", OneLine(failure.error()));
-  if (failure.signal() != 0) {
-    absl::StrAppend(&text, " was killed by signal ", failure.signal(), " (", strsignal(failure.signal()),
-                    ")");
-  } else if (failure.rank() >= 0 && failure.exit_code() != 0) {
-    absl::StrAppend(&text, " ended with exit code ", failure.exit_code());
-  } else {
-    text += " failed";
-  }
-  if (!failure.error().empty())
-    absl::StrAppend(&text, ": ", absl::StrReplaceAll(ManyLines(failure.error()), {{"\n", "\n  "}}));
-  return text;
-}
-
-// "0-2,5". REQUIRES: `numbers` are ascending.
-std::string RangesText(const google::protobuf::RepeatedField<int32_t>& numbers) {
-  std::string text;
-  for (int i = 0; i < numbers.size();) {
-    int last = i;
-    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
-    absl::StrAppend(&text, text.empty() ? "" : ",", numbers[i]);
-    if (last > i) absl::StrAppend(&text, "-", numbers[last]);
-    i = last + 1;
-  }
-  return text;
-}
-
-std::string PositionTable(const google::protobuf::RepeatedPtrField<v1::Job::Position>& stands) {
-  TextTable table({"RANKS", "BLOCKED IN"});
-  for (const v1::Job::Position& stand : stands)
-    table.Add({RangesText(stand.ranks()), OneLine(stand.position())});
-  return table.Render(2);
-}
-
-std::string HangText(const std::string& id, const v1::Job::Failure& failure) {
-  std::string text = PositionTable(failure.hang().positions());
-  if (!failure.hang().evidence().empty())
-    absl::StrAppend(&text, "  threads: ", OneLine(failure.hang().evidence()), " on ", failure.node(),
-                    " (fsdpctl logs ", id, " --evidence --rank ", failure.rank(), " --attempt ",
-                    failure.attempt(), ")\n");
-  return text;
-}
-
-// Whether the failure is still relevant: no later attempt has recovered from it, and the job was not paused
-// or cancelled.
-bool IsCurrentFailure(const v1::Job& job) {
-  if (job.state() == v1::JOB_STATE_FAILED) return true;
-  const bool waits = job.state() == v1::JOB_STATE_STOPPING || job.state() == v1::JOB_STATE_QUEUED ||
-                     job.state() == v1::JOB_STATE_PREFLIGHT;
-  return waits && job.failure().attempt() == job.attempt();
-}
-
-std::string FailureText(const v1::Job& job) {
-  const v1::Job::Failure& failure = job.failure();
-  std::string text = absl::StrCat("  ", CauseText(failure), "\n");
-  if (failure.has_hang()) text += HangText(job.id(), failure);
-  if (failure.log_tail().empty()) return text;
-  const std::string logs =
-      absl::StrCat("fsdpctl logs ", job.id(), " --rank ", failure.rank(), " --attempt ", failure.attempt());
-  if (!IsCurrentFailure(job)) return absl::StrCat(text, "  log: ", logs, "\n");
-  absl::StrAppend(&text, "  end of the log (complete: ", logs, "):\n");
-  for (const std::string& line : failure.log_tail()) absl::StrAppend(&text, "  | ", OneLine(line), "\n");
-  return text;
-}
-
-// Table of failed attempts, if there are several. FailureText() prints the details of the last one.
-std::string FailedAttemptText(const v1::Job& job) {
-  if (job.failed_attempts_size() < 2) return "";
-  TextTable table({"ATTEMPT", "CAUSE", "NODE", "STEP"});
-  for (const v1::Job::FailedAttempt& each : job.failed_attempts()) {
-    table.Add({absl::StrCat(each.attempt()), OrDash(CauseName(each.cause())), OrDash(each.node()),
-               absl::StrCat(each.step())});
-  }
-  return absl::StrCat("failed attempts:\n", table.Render(2));
-}
-
-std::string StalledRanksText(const v1::Job& job) {
-  return absl::StrCat("positions of stalled ranks:\n", PositionTable(job.positions()));
-}
-
-std::string SlowRankText(const v1::Job& job) {
-  TextTable table({"RANK", "NODE", "COMPUTE", "VS OTHERS"});
-  for (const v1::SlowRank& slow : job.slowest_ranks()) {
-    table.Add({absl::StrCat(slow.rank()), OneLine(slow.node()),
-               absl::StrCat(HumanSeconds(slow.seconds()), " per step"),
-               absl::StrFormat("%.2fx", slow.score())});
-  }
-  return absl::StrCat("slowest ranks:\n", table.Render(2));
-}
-
-std::string PlacementText(const v1::Job& job) {
-  TextTable table({"NODE", "RANKS", "DEVICES"});
-  for (const v1::Job::Placement& p : job.placements()) {
-    table.Add({p.node(), absl::StrCat(p.first_rank(), "-", p.first_rank() + p.ranks() - 1),
-               absl::StrJoin(p.devices(), ",")});
-  }
-  return absl::StrCat("placement:\n", table.Render(2));
-}
-
-std::string MemoryText(const v1::Job& job) {
-  TextTable table({"COMPONENT", "PLANNED", "NOTE"});
-  for (const auto& c : job.memory_plan().components()) table.Add({c.name(), HumanBytes(c.bytes()), c.note()});
-  const int64_t host = job.memory_plan().host_bytes();
-  if (host > 0) table.Add({"host", HumanBytes(host), HostMemoryNote(job.spec())});
-  return absl::StrCat("memory per rank: ", PeakText(job),
-                      job.plan_provisional() ? "; replanned once enough nodes are ready" : "", "\n",
-                      table.Render(2));
-}
-
-// Newest first.
-std::string CheckpointText(const v1::Job& job, absl::Time now) {
-  constexpr int kShown = 5;
-  std::string text;
-  if (job.has_restored()) {
-    const v1::RestoredCheckpoint& restored = job.restored();
-    const std::string what = restored.step() > 0 ? absl::StrCat("after step ", restored.step())
-                                                 : "at step 1, with only the parameters";
-    absl::StrAppend(&text, "attempt ", job.attempt(), " started ", what, ", from ", OneLine(restored.path()),
-                    " (read in ", HumanSeconds(restored.seconds()), ")\n");
-    for (const std::string& passed : restored.skipped_checkpoints())
-      absl::StrAppend(&text, "  skipped checkpoint: ", OneLine(passed), "\n");
-    for (const std::string& note : restored.notes()) absl::StrAppend(&text, "  note: ", OneLine(note), "\n");
-  }
-  if (job.has_exported()) absl::StrAppend(&text, ExportText(job.exported()), "\n");
-  if (!job.has_failed_checkpoint() && job.checkpoints().empty()) return text;
-  text += "checkpoints:\n";
-  if (job.has_failed_checkpoint()) {
-    absl::StrAppend(&text, "  ", FailedCheckpointText(job.failed_checkpoint()), " (",
-                    Since(job.failed_checkpoint().unix_nanos(), now), " ago)\n");
-  }
-  if (job.checkpoints().empty()) return text;
-  TextTable table({"STEP", "AGE", "BYTES", "TOOK", "WAITED", "PATH"});
-  const int known = job.checkpoints_size(), shown = std::min(known, kShown);
-  for (int i = known - 1; i >= known - shown; --i) {
-    const v1::SavedCheckpoint& saved = job.checkpoints(i);
-    const bool known_details = HasDetails(saved);
-    table.Add({absl::StrCat(saved.step()), Since(saved.unix_nanos(), now),
-               known_details ? HumanBytes(saved.bytes()) : "-",
-               known_details ? HumanSeconds(saved.seconds()) : "-",
-               known_details ? HumanSeconds(saved.stall_seconds()) : "-",
-               IsRetained(job, i) ? OneLine(saved.path()) : std::string("removed (checkpoint.keep_last)")});
-  }
-  text += table.Render(2);
-  int removed = 0;
-  for (int i = 0; i < known - shown; ++i) removed += IsRetained(job, i) ? 0 : 1;
-  if (known > shown)
-    absl::StrAppend(&text, "  and ", known - shown, " older",
-                    removed > 0 ? absl::StrCat(", ", removed, " of them removed") : "", "\n");
-  return text;
-}
-
-// Newest first.
-std::string BadStepText(const v1::Job& job) {
-  constexpr int kShown = 5;
-  if (job.bad_steps().empty()) return "";
-  // A step that was skipped in several attempts is counted once per attempt.
-  const std::string in = job.attempt() > 1 ? absl::StrCat(" in ", job.attempt(), " attempts") : "";
-  std::string text =
-      absl::StrCat("bad steps: ", job.skipped_steps(), " skipped", in, ", ", job.rewinds(), " rewound\n");
-  TextTable table({"STEP", "WHY", "LOSS", "NORM", "ABOVE", "SAMPLES"});
-  const int known = job.bad_steps_size(), shown = std::min(known, kShown);
-  for (int i = known - 1; i >= known - shown; --i) {
-    const v1::BadStep& bad = job.bad_steps(i);
-    const bool spike = bad.kind() == v1::BAD_STEP_KIND_SPIKE;
-    table.Add({absl::StrCat(bad.step()), spike ? "spike" : "not finite", absl::StrFormat("%.4g", bad.loss()),
-               absl::StrFormat("%.4g", bad.grad_norm()),
-               spike ? absl::StrFormat("%.4g", bad.threshold()) : std::string("-"),
-               absl::StrCat(bad.first_sample(), " to ", bad.end_sample() - 1)});
-  }
-  text += table.Render(2);
-  const int64_t all = job.skipped_steps() + job.rewinds();
-  if (all > shown) absl::StrAppend(&text, "  and ", all - shown, " older\n");
-  for (const v1::SampleRange& range : job.skipped_samples())
-    absl::StrAppend(&text, "  samples ", range.first(), " to ", range.end() - 1, " are skipped\n");
-  return text;
-}
-
-// The settings that exclude targets from the loss. They are needed to interpret its value.
-std::string DataText(const v1::Data& data) {
-  const auto has_mask = [](const v1::TokenFile& file) { return !file.mask().empty(); };
-  const auto masks = std::count_if(data.tokens().begin(), data.tokens().end(), has_mask);
-  std::vector<std::string> parts;
-  if (masks > 0) parts.push_back(absl::StrCat(masks, " of ", data.tokens_size(), " files with a mask"));
-  if (data.has_document_end_token())
-    parts.push_back(absl::StrCat("documents end with token ", data.document_end_token()));
-  return parts.empty() ? "" : absl::StrCat("data:      ", absl::StrJoin(parts, ", "), "\n");
-}
-
-std::string EventText(const v1::Job& job) {
-  TextTable table({"TIME", "STATE", "MESSAGE"});
-  for (const v1::Job::Event& event : job.events()) {
-    table.Add({absl::FormatTime("%H:%M:%S", absl::FromUnixNanos(event.unix_nanos()), absl::UTCTimeZone()),
-               StateName(event.state()), ManyLines(event.message())});
-  }
-  return absl::StrCat("events (UTC):\n", table.Render(2));
-}
-
-std::string LabelText(const google::protobuf::RepeatedPtrField<v1::Label>& labels, const char* between) {
-  return absl::StrJoin(labels, between, [](std::string* out, const v1::Label& label) {
-    absl::StrAppend(out, label.key(), "=", label.value());
-  });
-}
-
-std::string AfterText(const v1::Job& job) {
-  return absl::StrJoin(job.after(), ", ", [](std::string* out, const v1::Job::After& after) {
-    absl::StrAppend(out, OneLine(after.job()), after.succeeded() ? " (succeeded)" : "");
-  });
-}
-
-// "2/4" if the job has fewer ranks than it was submitted with.
-std::string RanksText(const v1::Job& job, const char* of) {
-  if (!job.has_shrunk()) return absl::StrCat(WorldSizeOf(job));
-  const v1::Resources& all = job.shrunk().resolved().resources();
-  return absl::StrCat(WorldSizeOf(job), of, all.nodes() * all.ranks_per_node());
-}
-
-// "2.0 h: step 70%, exposed 20%, queue 10%": the goodput ledger in descending order. Causes that round to 0%
-// are omitted.
-std::string LedgerText(const v1::Job::Ledger& ledger) {
-  constexpr char kSuffix[] = "_seconds";
-  std::vector<std::pair<double, std::string>> shares;
-  double all = 0;
-  for (int i = 0; i < ledger.GetDescriptor()->field_count(); ++i) {
-    const auto* field = ledger.GetDescriptor()->field(i);
-    if (!absl::EndsWith(field->name(), kSuffix)) continue;
-    const double seconds = ledger.GetReflection()->GetDouble(ledger, field);
-    all += seconds;
-    shares.emplace_back(seconds, absl::StripSuffix(field->name(), kSuffix));
-  }
-  if (all <= 0) return "";
-  std::sort(shares.rbegin(), shares.rend());
-  std::vector<std::string> words;
-  for (const auto& [seconds, cause] : shares) {
-    if (seconds >= 0.005 * all) words.push_back(absl::StrFormat("%s %.0f%%", cause, 100 * seconds / all));
-  }
-  return absl::StrCat("time:      ", HumanSeconds(all), ": ", absl::StrJoin(words, ", "), "\n");
 }
 
 const std::vector<std::string> kWideHead = {"ATTEMPT", "TOKENS/S", "PEAK", "NODES", "SLOWEST", "SUBMITTER"};
@@ -425,24 +54,59 @@ std::vector<std::string> WideCells(const v1::Job& job) {
           OrDash(OneLine(job.submitter()))};
 }
 
-std::string VerdictText(const v1::Node& node) {
-  if (node.in_preflight()) return "running";
-  if (!node.has_preflight()) return "-";
-  if (node.preflight().violations().empty()) return "passed";
-  return node.preflight().accepted() ? "accepted" : "not passed";
-}
-
-std::string Indented(const std::string& text) {
-  std::string out;
-  for (size_t start = 0; start < text.size();) {
-    const size_t end = text.find('\n', start);
-    absl::StrAppend(&out, "  ", text.substr(start, end - start), "\n");
-    start = end + 1;
-  }
-  return out;
-}
-
 }  // namespace
+
+std::string OrDash(std::string text) { return text.empty() ? "-" : text; }
+
+std::string AgeText(int64_t unix_nanos, absl::Time now) {
+  if (unix_nanos == 0) return "-";
+  const double seconds = absl::ToDoubleSeconds(now - absl::FromUnixNanos(unix_nanos));
+  return HumanSeconds(std::max(0.0, std::floor(seconds)));
+}
+
+std::string TimeText(int64_t unix_nanos, absl::Time now) {
+  if (unix_nanos == 0) return "-";
+  const absl::Time time = absl::FromUnixNanos(unix_nanos);
+  return absl::StrCat(absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", time, absl::UTCTimeZone()), " (",
+                      AgeText(unix_nanos, now), " ago)");
+}
+
+v1::JobSpec ResolvedSpecOf(const v1::Job& job) {
+  return job.has_resolved() ? job.resolved() : WithDefaults(job.spec(), nullptr);
+}
+
+const v1::StepReport* NewestStep(const v1::Job& job) {
+  if (job.has_last_step()) return &job.last_step();
+  return job.has_previous_last_step() ? &job.previous_last_step() : nullptr;
+}
+
+std::string FailedCheckpointText(const v1::SavedCheckpoint& failed) {
+  return absl::StrCat("checkpoint of step ", failed.step(),
+                      " could not be written: ", OneLine(failed.error()));
+}
+
+std::string ReasonText(const v1::Job& job, absl::Time now) {
+  if (job.stalled_since_unix_nanos() == 0) {
+    const bool save_failed = job.state() == v1::JOB_STATE_RUNNING && job.has_failed_checkpoint();
+    return save_failed ? FailedCheckpointText(job.failed_checkpoint())
+                       : absl::StrCat(WaitingText(job), ManyLines(job.reason()));
+  }
+  const std::string quiet = absl::StrCat("no step for ", AgeText(job.stalled_since_unix_nanos(), now));
+  if (!job.has_last_step()) return quiet;
+  return absl::StrCat(quiet, "; the last one took ", HumanSeconds(job.last_step().step_seconds()));
+}
+
+std::string LabelText(const google::protobuf::RepeatedPtrField<v1::Label>& labels, const char* between) {
+  return absl::StrJoin(labels, between, [](std::string* out, const v1::Label& label) {
+    absl::StrAppend(out, label.key(), "=", label.value());
+  });
+}
+
+std::string RanksText(const v1::Job& job, const char* of) {
+  if (!job.has_shrunk()) return absl::StrCat(WorldSizeOf(job));
+  const v1::Resources& all = job.shrunk().resolved().resources();
+  return absl::StrCat(WorldSizeOf(job), of, all.nodes() * all.ranks_per_node());
+}
 
 int64_t StepOf(const v1::Job& job) {
   if (job.has_last_step()) return job.last_step().step();
@@ -465,7 +129,7 @@ std::string StateName(v1::JobState state) {
 }
 
 int64_t WorldSizeOf(const v1::Job& job) {
-  const v1::JobSpec filled = Filled(job);
+  const v1::JobSpec filled = ResolvedSpecOf(job);
   return filled.resources().nodes() * filled.resources().ranks_per_node();
 }
 
@@ -500,7 +164,7 @@ std::vector<std::string> JobRows(const std::vector<v1::Job>& jobs, absl::Time no
                                     StepText(job),
                                     at_newest ? absl::StrFormat("%.4f", newest->loss()) : "-",
                                     RanksText(job, "/"),
-                                    Since(job.create_unix_nanos(), now),
+                                    AgeText(job.create_unix_nanos(), now),
                                     Shortened(ReasonText(job, now), job.id())};
     if (projects) row.insert(row.begin() + 1, OrDash(job.project()));
     const std::vector<std::string> more = wide ? WideCells(job) : std::vector<std::string>();
@@ -510,186 +174,6 @@ std::vector<std::string> JobRows(const std::vector<v1::Job>& jobs, absl::Time no
     table.Add(row);
   }
   return table.Rows(0, width);
-}
-
-absl::Time CoordinatorTimeOf(const v1::ListNodesResponse& response, absl::Time here) {
-  return response.unix_nanos() == 0 ? here : absl::FromUnixNanos(response.unix_nanos());
-}
-
-std::string NodeTable(const std::vector<v1::Node>& nodes, absl::Time now, int width, bool wide) {
-  std::vector<std::string> head = {"NAME",        "STATUS", "DEVICE",  "FREE",
-                                   "MEMORY/SLOT", "SEEN",   "METRICS", "VERSION"};
-  if (wide) head.insert(head.end(), {"HOST MEMORY", "ADDRESS", "PREFLIGHT", "NVLINK DOMAIN", "LABELS"});
-  TextTable table(head);
-  for (const v1::Node& node : nodes) {
-    const bool known = v1::Device_IsValid(node.device()) && node.device() != v1::DEVICE_UNSPECIFIED;
-    std::vector<std::string> row = {
-        node.name(),
-        StatusText(node),
-        known ? ShortEnumName(node.device()) : "-",
-        absl::StrCat(node.free_slots(), "/", node.slots()),
-        HumanBytes(node.memory_bytes_per_slot()),
-        node.last_seen_unix_nanos() == 0 ? "-" : Since(node.last_seen_unix_nanos(), now) + " ago",
-        OrDash(node.metrics_endpoint()),
-        OrDash(node.version())};
-    if (wide)
-      row.insert(row.end(), {node.host_memory_bytes() > 0 ? HumanBytes(node.host_memory_bytes()) : "-",
-                             OrDash(node.address()), VerdictText(node), OrDash(OneLine(node.nvlink_domain())),
-                             OrDash(OneLine(LabelText(node.labels(), ",")))});
-    table.Add(row);
-  }
-  std::string text = table.Render(0, width);
-  for (const v1::Node& node : nodes) {
-    if (node.has_cordon()) text += CordonText(node, now);
-    if (!node.revoked_serial().empty())
-      absl::StrAppend(&text, node.name(), ": the agent's certificate is revoked (serial number ",
-                      OneLine(node.revoked_serial()), "); give the agent a new one\n");
-  }
-  return text;
-}
-
-std::string DescribeJob(const v1::Job& job, absl::Time now) {
-  const int64_t attempts = Filled(job).restart().max_attempts() + job.refused_launches() +
-                           job.attempts_before_checkpoint() + job.rewinds_since_checkpoint() +
-                           job.drains_since_checkpoint();
-  std::string text = absl::StrCat("id:        ", job.id(), "\nstate:     ", StateName(job.state()));
-  if (!job.reason().empty()) absl::StrAppend(&text, " (", FirstLine(ReasonText(job, now)), ")");
-  absl::StrAppend(&text, "\nattempt:   ", job.attempt(), " of ", attempts,
-                  "\nranks:     ", RanksText(job, " of "),
-                  "\nsubmitted: ", TimeText(job.create_unix_nanos(), now),
-                  "\nstarted:   ", TimeText(job.start_unix_nanos(), now),
-                  job.attempt() > 1 ? absl::StrCat(", attempt ", job.attempt()) : "",
-                  "\nended:     ", TimeText(job.end_unix_nanos(), now), "\n");
-  text += LedgerText(job.ledger());
-  if (!job.submitter().empty()) absl::StrAppend(&text, "submitter: ", OneLine(job.submitter()), "\n");
-  if (job.spec().priority() != 0) absl::StrAppend(&text, "priority:  ", job.spec().priority(), "\n");
-  if (!job.project().empty()) absl::StrAppend(&text, "project:   ", OneLine(job.project()), "\n");
-  if (!job.labels().empty())
-    absl::StrAppend(&text, "labels:    ", OneLine(LabelText(job.labels(), ", ")), "\n");
-  if (job.preemptible()) text += "preemptible: by jobs of higher priority\n";
-  if (job.backfilled())
-    text += "backfilled: it leaves when a job before it in the queue can start with its slots\n";
-  if (job.has_shrunk()) {
-    const char* const next = job.end_unix_nanos() != 0
-                                 ? "\n"
-                                 : "; its next launch uses all ranks if available (pause and resume it)\n";
-    absl::StrAppend(&text, "fewer ranks, because it ", FirstLine(job.shrunk().reason()), next);
-  }
-  if (!job.after().empty()) absl::StrAppend(&text, "after:     ", AfterText(job), "\n");
-  if (!job.waiting().remedy().empty()) absl::StrAppend(&text, "waits for: ", job.waiting().remedy(), "\n");
-  if (!job.request_id().empty()) absl::StrAppend(&text, "request:   ", job.request_id(), "\n");
-  text += DataText(job.spec().data());
-  for (const std::string& warning : job.warnings())
-    absl::StrAppend(&text, "warning:   ", OneLine(warning), "\n");
-  if (job.has_last_step()) {
-    Progress last = ProgressOf(job.last_step(), job.spec().train().steps(), 0);
-    if (IsEnded(job.state())) last.eta_seconds = kNoEta;
-    absl::StrAppend(&text, "progress:  ", ProgressLine(last), "\nloss:      ", LossText(job, job.last_step()),
-                    "\ndevice allocations in steady state: ", job.steady_device_mallocs(), "\n");
-  } else if (job.has_previous_last_step()) {
-    absl::StrAppend(&text, "progress:  step ", StepText(job),
-                    "\nloss:      ", LossText(job, job.previous_last_step()), "\n");
-  }
-  if (job.has_failure()) {
-    const std::string cause = CauseName(job.failure().cause());
-    absl::StrAppend(&text, EndedWell(job.failure()) ? "end" : "failure", " of attempt ",
-                    job.failure().attempt(), cause.empty() ? "" : absl::StrCat(" (", cause, ")"), ":\n",
-                    FailureText(job));
-  }
-  text += FailedAttemptText(job);
-  if (!job.positions().empty()) text += StalledRanksText(job);
-  if (!job.slowest_ranks().empty()) text += SlowRankText(job);
-  text += CheckpointText(job, now);
-  text += BadStepText(job);
-  if (!job.placements().empty()) text += PlacementText(job);
-  if (job.has_memory_plan()) text += MemoryText(job);
-  if (!job.events().empty()) text += EventText(job);
-  absl::StrAppend(&text, "spec:\n", Indented(ToYaml(job.spec())));
-  if (job.has_resolved()) absl::StrAppend(&text, "resolved spec:\n", Indented(ToYaml(job.resolved())));
-  return text;
-}
-
-std::vector<std::string> NewJobLines(const v1::Job& before, const v1::Job& job) {
-  std::vector<std::string> news;
-  const bool begun = job.has_restored() && !(before.has_restored() && before.attempt() == job.attempt());
-  if (begun && job.restored().step() > 0)
-    news.push_back(absl::StrCat("resumes after step ", job.restored().step()));
-  std::set<std::pair<int64_t, int64_t>> known;
-  for (const v1::SavedCheckpoint& saved : before.checkpoints())
-    known.emplace(saved.step(), saved.unix_nanos());
-  for (const v1::SavedCheckpoint& saved : job.checkpoints()) {
-    if (HasDetails(saved) && known.count({saved.step(), saved.unix_nanos()}) == 0)
-      news.push_back(absl::StrCat("checkpoint of step ", saved.step(), " committed (", CostText(saved), ")"));
-  }
-  const bool failed =
-      job.has_failed_checkpoint() && !(before.attempt() == job.attempt() &&
-                                       before.failed_checkpoint().step() == job.failed_checkpoint().step());
-  if (failed) news.push_back(FailedCheckpointText(job.failed_checkpoint()));
-  for (int i = before.warnings_size(); i < job.warnings_size(); ++i)
-    news.push_back("warning: " + OneLine(job.warnings(i)));
-  return news;
-}
-
-// " in 42 s", or for several attempts " in 2 m 10 s, 3 attempts". Excludes time in which the job was queued,
-// in preflight, or paused.
-std::string RunTimeText(const v1::Job& job) {
-  if (job.start_unix_nanos() == 0 || job.end_unix_nanos() < job.start_unix_nanos()) return "";
-  const bool again = job.attempt() > 1;
-  const int64_t begin = again ? job.create_unix_nanos() : job.start_unix_nanos();
-  const v1::Job::Ledger& ledger = job.ledger();
-  const double waited =
-      again ? ledger.queue_seconds() + ledger.preflight_seconds() + ledger.pause_seconds() : 0;
-  std::string text = absl::StrCat(
-      " in ", HumanSeconds(std::max(0.0, 1e-9 * static_cast<double>(job.end_unix_nanos() - begin) - waited)));
-  if (again) absl::StrAppend(&text, ", ", job.attempt(), " attempts");
-  if (job.initial_checkpoint_step() > 0)
-    absl::StrAppend(&text, ", resumed after step ", job.initial_checkpoint_step());
-  return text;
-}
-
-std::string Summary(const v1::Job& job, const StepHistory& history) {
-  const bool succeeded = job.state() == v1::JOB_STATE_SUCCEEDED;
-  std::string text =
-      absl::StrCat(job.id(), " ", StateName(job.state()), " after ",
-                   succeeded ? absl::StrCat(StepOf(job)) : StepText(job), " steps", RunTimeText(job), "\n");
-  if (job.state() == v1::JOB_STATE_FAILED && job.has_failure()) text += FailureText(job);
-  if (job.state() == v1::JOB_STATE_CANCELLED && !job.reason().empty())
-    absl::StrAppend(&text, "  ", OneLine(job.reason()), "\n");
-  const auto row = [&](const char* name, const std::string& value) {
-    absl::StrAppend(&text, absl::StrFormat("  %-20s", name), value, "\n");
-  };
-  if (!job.checkpoints().empty()) {
-    const v1::SavedCheckpoint& newest = *job.checkpoints().rbegin();
-    row("checkpoint", absl::StrCat("of step ", newest.step(), ", ", OneLine(newest.path())));
-  }
-  if (job.has_exported()) {
-    const v1::SavedCheckpoint& exported = job.exported();
-    row("export",
-        exported.error().empty() ? OneLine(exported.path()) : "failed: " + OneLine(exported.error()));
-  }
-  for (const std::string& warning : job.warnings()) row("warning", OneLine(warning));
-  const v1::StepReport* newest = NewestStep(job);
-  if (newest == nullptr) return text;
-  if (job.skipped_steps() > 0) row("skipped", absl::StrCat(job.skipped_steps(), " steps"));
-  if (job.rewinds() > 0)
-    row("rewound", absl::StrCat(job.rewinds(), " times; describe lists the skipped samples"));
-  const Progress last = ProgressOf(*newest, job.spec().train().steps(), 0);
-  const bool seen = history.steps() > 1;
-  row("loss", LossText(job, *newest));
-  row("step",
-      seen ? absl::StrCat(HumanSeconds(history.median_step_seconds()), " (median of ", history.steps(), ")")
-           : absl::StrCat(HumanSeconds(last.step_seconds), " (the last)"));
-  row("tokens/s", HumanCount(seen ? history.tokens_per_second() : last.tokens_per_second));
-  const double overlap = seen ? history.overlap() : last.overlap;
-  row("overlap",
-      overlap < 0 ? "no communication" : OverlapText(overlap) + " of communication hidden by compute");
-  // Shorter waits are not worth a line.
-  if (history.data_wait_seconds() >= 1)
-    row("waited for data", absl::StrCat(HumanSeconds(history.data_wait_seconds()), " in total, on rank 0"));
-  row("peak memory", PeakText(job));
-  if (job.has_last_step())
-    row("device allocations", absl::StrCat(job.steady_device_mallocs(), " in steady state"));
-  return text;
 }
 
 }  // namespace fsdpd

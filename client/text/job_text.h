@@ -1,24 +1,43 @@
-// Text of jobs and nodes: tables, `describe` and summaries. Pure functions of API messages.
+// Tables of jobs, and the texts of their parts. Pure functions of API messages.
 #pragma once
 
 #include <absl/time/time.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
-#include "client/text/progress_line.h"
 #include "proto/fsdpd/v1/coordinator.pb.h"
 
 namespace fsdpd {
+
+std::string OrDash(std::string text);
+// "3 m 05 s"; "-" for 0.
+std::string AgeText(int64_t unix_nanos, absl::Time now);
+// "2026-11-29 18:20:20 UTC (3 m 05 s ago)"; "-" for 0.
+std::string TimeText(int64_t unix_nanos, absl::Time now);
+// "team=vision,owner=ada"
+std::string LabelText(const google::protobuf::RepeatedPtrField<v1::Label>& labels, const char* between);
 
 bool IsEnded(v1::JobState state);
 std::string StateName(v1::JobState state);  // "running"
 
 // The step that the job has reached. Between attempts, the step from which the next attempt resumes.
 int64_t StepOf(const v1::Job& job);
+// The resolved spec. A job that an older coordinator stored has none, so defaults are filled in.
+v1::JobSpec ResolvedSpecOf(const v1::Job& job);
 int64_t WorldSizeOf(const v1::Job& job);  // The world size that the job requests.
 // "20/300". Until an attempt has reported a step, 20 is the step from which it resumes.
 std::string StepText(const v1::Job& job);
+
+// The newest step report of the job; null if no attempt has completed a step.
+const v1::StepReport* NewestStep(const v1::Job& job);
+// "2/4" if the job has fewer ranks than it was submitted with.
+std::string RanksText(const v1::Job& job, const char* of);
+// A stall takes precedence over the stored reason, and so does a failed checkpoint, because a failure would
+// then lose more steps.
+std::string ReasonText(const v1::Job& job, absl::Time now);
+std::string FailedCheckpointText(const v1::SavedCheckpoint& failed);
 
 // Columns of a table of jobs. kWide includes LABELS.
 enum class JobColumns { kDefault, kLabels, kWide };
@@ -33,19 +52,5 @@ std::vector<std::string> JobRows(const std::vector<v1::Job>& jobs, absl::Time no
 // "3 on node-1, 1.52x": the straggler, which is the rank with the longest compute time, if other ranks wait
 // for it noticeably; "-" otherwise.
 std::string SlowestText(const v1::Job& job);
-// The coordinator's time, which ages of nodes are relative to, because its clock may differ from ours.
-// Returns `here` for a response of an older release, which lacks it.
-absl::Time CoordinatorTimeOf(const v1::ListNodesResponse& response, absl::Time here);
-// `wide` adds ADDRESS and PREFLIGHT.
-std::string NodeTable(const std::vector<v1::Node>& nodes, absl::Time now, int width = 0, bool wide = false);
-
-// Text of `describe JOB`.
-std::string DescribeJob(const v1::Job& job, absl::Time now);
-
-// A line for each checkpoint and warning that `job` has and its earlier state `before` did not have.
-std::vector<std::string> NewJobLines(const v1::Job& before, const v1::Job& job);
-
-// Summary of an ended job. `history` has the steps of its last attempt that were received; may be empty.
-std::string Summary(const v1::Job& job, const StepHistory& history);
 
 }  // namespace fsdpd

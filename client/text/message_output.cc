@@ -10,6 +10,10 @@ std::string Rendered(const google::protobuf::Message& message, const std::string
   return output == "json" ? ToJsonData(message) : ToYamlData(message);
 }
 
+std::string RenderedItem(const google::protobuf::Message& message, const std::string& output) {
+  return output == "json" ? ToJsonLine(message) + "\n" : "---\n" + ToYamlData(message);
+}
+
 std::string RenderedLists(const google::protobuf::Message& message, const std::string& output) {
   return output == "json" ? ToJsonLists(message) : ToYamlLists(message);
 }

@@ -5,9 +5,10 @@
 #include <absl/strings/str_join.h>
 
 #include <algorithm>
-#include <cmath>
 
+#include "base/spec_text/enum_name.h"
 #include "base/text.h"
+#include "client/spec/spec_print.h"
 #include "client/text/job_text.h"
 #include "client/text/text_table.h"
 
@@ -46,12 +47,69 @@ std::string DriverText(const v1::PreflightDevice& device) {
   return text.empty() ? "-" : text;
 }
 
-std::string AgeText(int64_t unix_nanos, absl::Time now) {
-  const double seconds = absl::ToDoubleSeconds(now - absl::FromUnixNanos(unix_nanos));
-  return HumanSeconds(std::max(0.0, std::floor(seconds)));
+std::string StatusText(const v1::Node& node) {
+  const std::string gone = node.left() ? "left" : node.not_ready() ? "not-ready" : "lost";
+  std::string text = node.connected() ? "ready" : gone;
+  const v1::Cordon& cordon = node.cordon();
+  const char* const closed = !cordon.has_drain()                     ? "cordoned"
+                             : cordon.drain().empty_unix_nanos() > 0 ? "drained"
+                                                                     : "draining";
+  if (node.has_cordon()) text = node.connected() ? closed : absl::StrCat(gone, ", ", closed);
+  if (!node.connected() || node.stalled_jobs().empty()) return text;
+  return absl::StrCat(text, ", no step of ", absl::StrJoin(node.stalled_jobs(), ", "));
+}
+
+std::string CordonText(const v1::Node& node, absl::Time now) {
+  const v1::Cordon& cordon = node.cordon();
+  return absl::StrCat(node.name(), " is cordoned", cordon.automatic() ? " by the coordinator" : "", " since ",
+                      TimeText(cordon.unix_nanos(), now), cordon.reason().empty() ? "" : ": ",
+                      OneLine(cordon.reason()), "\n");
+}
+
+std::string VerdictText(const v1::Node& node) {
+  if (node.in_preflight()) return "running";
+  if (!node.has_preflight()) return "-";
+  if (node.preflight().violations().empty()) return "passed";
+  return node.preflight().accepted() ? "accepted" : "not passed";
 }
 
 }  // namespace
+
+absl::Time CoordinatorTimeOf(const v1::ListNodesResponse& response, absl::Time here) {
+  return response.unix_nanos() == 0 ? here : absl::FromUnixNanos(response.unix_nanos());
+}
+
+std::string NodeTable(const std::vector<v1::Node>& nodes, absl::Time now, int width, bool wide) {
+  std::vector<std::string> head = {"NAME",        "STATUS", "DEVICE",  "FREE",
+                                   "MEMORY/SLOT", "SEEN",   "METRICS", "VERSION"};
+  if (wide) head.insert(head.end(), {"HOST MEMORY", "ADDRESS", "PREFLIGHT", "NVLINK DOMAIN", "LABELS"});
+  TextTable table(head);
+  for (const v1::Node& node : nodes) {
+    const bool known = v1::Device_IsValid(node.device()) && node.device() != v1::DEVICE_UNSPECIFIED;
+    std::vector<std::string> row = {
+        node.name(),
+        StatusText(node),
+        known ? ShortEnumName(node.device()) : "-",
+        absl::StrCat(node.free_slots(), "/", node.slots()),
+        HumanBytes(node.memory_bytes_per_slot()),
+        node.last_seen_unix_nanos() == 0 ? "-" : AgeText(node.last_seen_unix_nanos(), now) + " ago",
+        OrDash(node.metrics_endpoint()),
+        OrDash(node.version())};
+    if (wide)
+      row.insert(row.end(), {node.host_memory_bytes() > 0 ? HumanBytes(node.host_memory_bytes()) : "-",
+                             OrDash(node.address()), VerdictText(node), OrDash(OneLine(node.nvlink_domain())),
+                             OrDash(OneLine(LabelText(node.labels(), ",")))});
+    table.Add(row);
+  }
+  std::string text = table.Render(0, width);
+  for (const v1::Node& node : nodes) {
+    if (node.has_cordon()) text += CordonText(node, now);
+    if (!node.revoked_serial().empty())
+      absl::StrAppend(&text, node.name(), ": the agent's certificate is revoked (serial number ",
+                      OneLine(node.revoked_serial()), "); give the agent a new one\n");
+  }
+  return text;
+}
 
 std::string PreflightText(const v1::Node& node, absl::Time now) {
   const v1::NodePreflight& preflight = node.preflight();

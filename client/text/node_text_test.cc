@@ -9,6 +9,9 @@ namespace {
 using ::testing::HasSubstr;
 
 const absl::Time kNow = absl::FromUnixSeconds(1'790'000'000);
+constexpr int64_t kSecond = 1'000'000'000;
+
+absl::Time Now() { return absl::FromUnixSeconds(1065); }
 
 v1::Node Measured() {
   v1::Node node;
@@ -70,6 +73,52 @@ TEST(NodeText, ReportsMissingPreflight) {
   EXPECT_EQ(PreflightText(failed, kNow),
             "node-7 has not passed its preflight 0 ms ago, in 2 m 00 s\n"
             "  device 0 was not done after 2 m 00 s\n");
+}
+
+TEST(NodeText, NodeTableShowsLostNodes) {
+  v1::Node node;
+  node.set_name("node-0");
+  node.set_device(v1::DEVICE_CPU);
+  node.set_slots(2);
+  node.set_free_slots(1);
+  node.set_memory_bytes_per_slot(int64_t{4} << 30);
+  node.set_last_seen_unix_nanos(1063 * kSecond);
+  EXPECT_EQ(NodeTable({node}, Now()),
+            "NAME    STATUS  DEVICE  FREE  MEMORY/SLOT  SEEN     METRICS  VERSION\n"
+            "node-0  lost    cpu     1/2   4.00 GiB     2 s ago  -        -\n");
+  node.set_host_memory_bytes(int64_t{60} << 30);
+  EXPECT_THAT(NodeTable({node}, Now(), /*width=*/0, /*wide=*/true),
+              AllOf(HasSubstr("HOST MEMORY"), HasSubstr("60.0 GiB")));
+  node.set_left(true);  // A regular shutdown needs no attention.
+  EXPECT_THAT(NodeTable({node}, Now()), HasSubstr("\nnode-0  left    cpu "));
+  node.set_left(false);
+  node.set_not_ready(true);
+  EXPECT_THAT(NodeTable({node}, Now()), HasSubstr("\nnode-0  not-ready  cpu "));
+}
+
+TEST(NodeText, NodeTableReportsRevokedCertificate) {
+  v1::Node node;
+  node.set_name("node-0");
+  node.set_revoked_serial("5a0c");
+  EXPECT_THAT(NodeTable({node}, Now()), HasSubstr("certificate is revoked (serial number 5a0c); give "));
+}
+
+TEST(NodeText, NodeTableShowsCordon) {
+  v1::Node node;
+  node.set_name("node-0");
+  node.set_connected(true);
+  node.mutable_cordon()->set_reason("a fan\nis broken");
+  node.mutable_cordon()->set_unix_nanos(1005 * kSecond);
+  v1::Node unseen;
+  unseen.set_name("node-1");
+  unseen.mutable_cordon()->set_automatic(true);
+  unseen.mutable_cordon()->set_unix_nanos(1005 * kSecond);
+  EXPECT_EQ(NodeTable({node, unseen}, Now()),
+            "NAME    STATUS          DEVICE  FREE  MEMORY/SLOT  SEEN  METRICS  VERSION\n"
+            "node-0  cordoned        -       0/0   0 B          -     -        -\n"
+            "node-1  lost, cordoned  -       0/0   0 B          -     -        -\n"
+            "node-0 is cordoned since 1970-01-01 00:16:45 UTC (1 m 00 s ago): a fan is broken\n"
+            "node-1 is cordoned by the coordinator since 1970-01-01 00:16:45 UTC (1 m 00 s ago)\n");
 }
 
 }  // namespace

@@ -229,7 +229,7 @@ func (c *Client) Nodes(ctx context.Context) ([]*api.Node, error) {
 	return c.NodesWhere(ctx, &api.ListNodesRequest{})
 }
 
-// NodesWhere returns the nodes that match the request's filter, in its order.
+// NodesWhere returns the nodes in the order of the request.
 func (c *Client) NodesWhere(ctx context.Context, request *api.ListNodesRequest) ([]*api.Node, error) {
 	response, err := call(ctx, c, "ListNodes", api.CoordinatorClient.ListNodes, request)
 	return response.GetNodes(), err

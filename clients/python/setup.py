@@ -1,4 +1,5 @@
-"""Build steps that pyproject.toml cannot express: gRPC stubs from the clone's protos, and the version of the daemons.
+"""Build steps that pyproject.toml cannot express: gRPC stubs from the clone's protos, the blocking client from the
+asyncio client, and the version of the daemons.
 
 The build writes nothing into the clone: stubs go into the build directory of the wheel, which is temporary.
 """
@@ -16,6 +17,22 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 if not (ROOT / "proto/fsdpd/v1").is_dir():
     raise SystemExit("fsdpd: no protos in ../../proto; build it from a clone: pip install CLONE/clients/python")
 
+# The blocking client is the asyncio client without these parts of its text.
+BLOCKING = (
+    (r'^""".*"""', '"""Blocking client, derived from aio.py. Thread-safe: all threads share the connections."""'),
+    (r"\b(async|await) ", ""),
+    (r"\bAsync(?=[A-Z])", ""),
+    (r"__a(?=enter|exit)", "__"),
+    (r"\baclosing\b", "closing"),
+    (r"\bGenerator\[(\w+), None\]", r"Generator[\1, None, None]"),
+)
+
+
+def blocking(text):
+    for pattern, replacement in BLOCKING:
+        text = re.sub(pattern, replacement, text)
+    return text
+
 
 class BuildWithStubs(build_py):
     def run(self):
@@ -31,6 +48,7 @@ class BuildWithStubs(build_py):
                 "protoc", f"-I{ROOT / 'proto'}", f"--grpc_python_out={out}", "fsdpd/v1/coordinator.proto"]) != 0:
             raise SystemExit("protoc failed; its output is above")
         shutil.copy(ROOT / "clients/calls.json", out / "fsdpd")
+        (out / "fsdpd/client.py").write_text(blocking((out / "fsdpd/aio.py").read_text()))
 
 
 scratch = tempfile.mkdtemp(prefix="fsdpd-wheel-")

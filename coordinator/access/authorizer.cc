@@ -48,21 +48,19 @@ absl::StatusOr<Caller> Authorizer::Identify(const grpc::ServerContextBase& conte
   return Caller{principal->name, principal->role, principal->project};
 }
 
-absl::Status Authorizer::Permit(const Caller& caller, absl::string_view method,
+absl::Status Authorizer::Permit(const Caller& caller, const ApiMethod& method,
                                 const std::string& job_id) const {
-  const Permission& permission = PermissionOf(method);
-  if (caller.role >= permission.role) return absl::OkStatus();
-  if (caller.role >= permission.own && !job_id.empty()) {
+  if (caller.role >= method.role) return absl::OkStatus();
+  if (caller.role >= method.own && !job_id.empty()) {
     const std::optional<std::string> submitter = submitter_of_(job_id);
     if (!submitter.has_value() || *submitter == caller.name) return absl::OkStatus();
   }
-  const std::string what = permission.own == permission.role
-                               ? std::string(method)
-                               : absl::StrCat(method, " on a job of another user");
+  const std::string what =
+      absl::StrCat(method.name, method.own == method.role ? "" : " on a job of another user");
   return Refusal(absl::StatusCode::kPermissionDenied, "ROLE_REQUIRED",
-                 absl::StrCat(what, " requires ", WithArticle(permission.role), " (", caller.name, " is ",
+                 absl::StrCat(what, " requires ", WithArticle(method.role), " (", caller.name, " is ",
                               WithArticle(caller.role), ")"),
-                 {{"needed", NameOf(permission.role)}, {"role", NameOf(caller.role)}});
+                 {{"needed", NameOf(method.role)}, {"role", NameOf(caller.role)}});
 }
 
 absl::Status Authorizer::RequireCertificate(const grpc::ServerContextBase& context) const {

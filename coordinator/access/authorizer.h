@@ -18,8 +18,8 @@
 #include <utility>
 #include <vector>
 
+#include "coordinator/access/api_method.h"
 #include "coordinator/access/caller.h"
-#include "coordinator/access/permissions.h"
 #include "coordinator/access/revoked_certificates.h"
 #include "coordinator/access/token_store.h"
 
@@ -37,7 +37,7 @@ class Authorizer {
   // Authenticates the caller, for any method.
   absl::StatusOr<Caller> Identify(const grpc::ServerContextBase& context) const;
   // `job_id`: empty if the method has no job. A job that does not exist is reported by the method itself.
-  absl::Status Permit(const Caller& caller, absl::string_view method, const std::string& job_id) const;
+  absl::Status Permit(const Caller& caller, const ApiMethod& method, const std::string& job_id) const;
 
   // Checks an agent before its first message: without a valid certificate it may not hold a stream.
   absl::Status RequireCertificate(const grpc::ServerContextBase& context) const;

@@ -124,7 +124,7 @@ absl::Status CheckSize(const v1::JobSpec& spec) {
 }
 
 Examined Admission::Examine(const v1::JobSpec& spec, int64_t budget_bytes_per_rank) const {
-  const Violations shape = CheckShape(spec);
+  const Violations shape = CheckSpecShape(spec);
   // An unknown enum number is cleared from its field and reported; the rules check the rest.
   std::vector<std::string> unparsed;
   for (const Violation& violation : shape) {
@@ -147,7 +147,7 @@ Examined Admission::Examine(const v1::JobSpec& spec, int64_t budget_bytes_per_ra
 PlanInputs Admission::PlanInputsOf(const v1::JobSpec& spec) const {
   const PlaceRequest request = RequestOf(WithDefaults(spec, nullptr));
   const DeviceKind device = request.device == v1::DEVICE_CUDA ? DeviceKind::kCuda : DeviceKind::kCpu;
-  return {CheckShape(spec), OfferTo(request, nodes_()).bytes_per_rank, device};
+  return {CheckSpecShape(spec), OfferTo(request, nodes_()).bytes_per_rank, device};
 }
 
 }  // namespace fsdpd

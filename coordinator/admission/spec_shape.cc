@@ -74,7 +74,7 @@ void Check(const Message& message, const std::string& path, Violations* violatio
 
 }  // namespace
 
-Violations CheckShape(const v1::JobSpec& spec) {
+Violations CheckSpecShape(const v1::JobSpec& spec) {
   Violations violations;
   Check(spec, "", &violations);
   return violations;

@@ -9,6 +9,6 @@ namespace fsdpd {
 
 inline constexpr char kUnknownEnum[] = "unknown_enum";  // Rule id of an enum number without a name.
 
-Violations CheckShape(const v1::JobSpec& spec);
+Violations CheckSpecShape(const v1::JobSpec& spec);
 
 }  // namespace fsdpd

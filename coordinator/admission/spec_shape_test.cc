@@ -13,7 +13,7 @@ TEST(SpecShape, OrdinarySpecHasNoViolation) {
   v1::JobSpec spec;
   spec.mutable_fsdp()->set_strategy(v1::STRATEGY_NO_SHARD);
   spec.mutable_data()->add_tokens()->set_path("a");
-  EXPECT_TRUE(CheckShape(spec).empty());
+  EXPECT_TRUE(CheckSpecShape(spec).empty());
 }
 
 TEST(SpecShape, ReportsUnnamedEnumNumbers) {
@@ -21,7 +21,7 @@ TEST(SpecShape, ReportsUnnamedEnumNumbers) {
   spec.mutable_fsdp()->mutable_outer()->set_strategy(static_cast<v1::Strategy>(99));
   spec.mutable_data()->add_tokens();
   spec.mutable_data()->add_tokens()->set_type(static_cast<v1::TokenType>(7));
-  const Violations violations = CheckShape(spec);
+  const Violations violations = CheckSpecShape(spec);
   ASSERT_EQ(violations.size(), 2u);
   EXPECT_EQ(violations[0].field, "data.tokens[1].type");
   EXPECT_EQ(violations[1].field, "fsdp.outer.strategy");
@@ -32,7 +32,7 @@ TEST(SpecShape, ReportsPathOfUnknownField) {
   v1::JobSpec spec;
   auto* train = spec.mutable_train();
   train->GetReflection()->MutableUnknownFields(train)->AddVarint(500, 1);
-  const Violations violations = CheckShape(spec);
+  const Violations violations = CheckSpecShape(spec);
   ASSERT_EQ(violations.size(), 1u);
   EXPECT_EQ(violations[0].field, "train");
   EXPECT_THAT(violations[0].reason, HasSubstr("500"));

@@ -5,11 +5,13 @@
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
 
+#include <initializer_list>
 #include <map>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "base/limits.h"
 #include "coordinator/job/attempt_ref.h"
 
@@ -38,37 +40,24 @@ constexpr Bounds kMilliseconds{0, 1e12};   // About thirty years, as below.
 constexpr Bounds kSeconds{-1, 1e9};        // The rounding of a sum of differences may be below zero.
 
 const std::map<std::string, Bounds>& BoundsByName() {
-  static const auto& bounds = *new std::map<std::string, Bounds>{
-      {"attempt", kAttempt},
-      {"newer_attempt", kAttempt},
-      {"rank", kRank},
-      {"ranks", kRank},
-      {"step", kStep},
-      {"steps", kStep},
-      {"last_step", kStep},
-      {"first_counted_step", kStep},
-      {"start_seconds", {-kSeconds.max, kSeconds.max}},  // Relative to a start that it may precede.
-      {"first_sample", kSample},
-      {"end_sample", kSample},
-      {"signal", kSignal},
-      // Only compared or returned.
-      {"stream_generation", kAny},
-      {"request", kAny},
-      {"number", kAny},
-      {"exit_code", kAny},
-      // Computed by the model from its data; may be non-finite.
-      {"loss", kAny},
-      {"grad_norm", kAny},
-      {"threshold", kAny},
-      {"learning_rate", kAny},
-      {"loss_scale", kAny},
-      {"imbalance", kAny},
-      {"entropy", kAny},
-      {"balance_loss", kAny},
-      {"z_loss", kAny},
-      {"min_scale", kAny},
-      {"max_scale", kAny},
-  };
+  static const auto& bounds = *[] {
+    auto* const all = new std::map<std::string, Bounds>;
+    const auto add = [all](const Bounds& bounds, std::initializer_list<const char*> names) {
+      for (const char* name : names) all->emplace(name, bounds);
+    };
+    add(kAttempt, {"attempt", "newer_attempt"});
+    add(kRank, {"rank", "ranks"});
+    add(kStep, {"step", "steps", "last_step", "first_counted_step"});
+    add({-kSeconds.max, kSeconds.max}, {"start_seconds"});  // Relative to a start that it may precede.
+    add(kSample, {"first_sample", "end_sample"});
+    add(kSignal, {"signal"});
+    // Only compared or returned.
+    add(kAny, {"stream_generation", "request", "number", "exit_code"});
+    // Computed by the model from its data; may be non-finite.
+    add(kAny, {"loss", "grad_norm", "threshold", "learning_rate", "loss_scale", "imbalance", "entropy",
+               "balance_loss", "z_loss", "min_scale", "max_scale"});
+    return all;
+  }();
   return bounds;
 }
 
@@ -89,18 +78,11 @@ struct CheckedField {
 };
 using WatchedKinds = std::unordered_map<const pb::Descriptor*, std::vector<CheckedField>>;
 
+// The protos have no numbers of other types.
 bool IsNumber(const Field& field) {
-  switch (field.cpp_type()) {
-    case Field::CPPTYPE_INT32:
-    case Field::CPPTYPE_INT64:
-    case Field::CPPTYPE_UINT32:
-    case Field::CPPTYPE_UINT64:
-    case Field::CPPTYPE_FLOAT:
-    case Field::CPPTYPE_DOUBLE:
-      return true;
-    default:
-      return false;
-  }
+  const Field::CppType type = field.cpp_type();
+  FSDPD_CHECK(type != Field::CPPTYPE_UINT32 && type != Field::CPPTYPE_UINT64 && type != Field::CPPTYPE_FLOAT);
+  return type == Field::CPPTYPE_INT32 || type == Field::CPPTYPE_INT64 || type == Field::CPPTYPE_DOUBLE;
 }
 
 void AddKind(const pb::Descriptor* kind, WatchedKinds* kinds) {
@@ -137,30 +119,16 @@ std::string WhyNot(Value value, const Bounds& bounds) {
 // Why the value is invalid, or "". `index`: of a repeated field; -1 for a singular field.
 std::string WhyNot(const pb::Message& message, const CheckedField& checked, int index) {
   const pb::Reflection& as = *message.GetReflection();
-  const Field* field = checked.field;
+  const Field* const field = checked.field;
   const bool many = index >= 0;
-  switch (field->cpp_type()) {
-    case Field::CPPTYPE_INT32:
-      return WhyNot(many ? as.GetRepeatedInt32(message, field, index) : as.GetInt32(message, field),
-                    checked.bounds);
-    case Field::CPPTYPE_INT64:
-      return WhyNot(many ? as.GetRepeatedInt64(message, field, index) : as.GetInt64(message, field),
-                    checked.bounds);
-    case Field::CPPTYPE_UINT32:
-      return WhyNot(many ? as.GetRepeatedUInt32(message, field, index) : as.GetUInt32(message, field),
-                    checked.bounds);
-    case Field::CPPTYPE_UINT64:
-      return WhyNot(many ? as.GetRepeatedUInt64(message, field, index) : as.GetUInt64(message, field),
-                    checked.bounds);
-    case Field::CPPTYPE_FLOAT:
-      return WhyNot(many ? as.GetRepeatedFloat(message, field, index) : as.GetFloat(message, field),
-                    checked.bounds);
-    case Field::CPPTYPE_DOUBLE:
-      return WhyNot(many ? as.GetRepeatedDouble(message, field, index) : as.GetDouble(message, field),
-                    checked.bounds);
-    default:
-      return "";
-  }
+  if (field->cpp_type() == Field::CPPTYPE_INT32)
+    return WhyNot(many ? as.GetRepeatedInt32(message, field, index) : as.GetInt32(message, field),
+                  checked.bounds);
+  if (field->cpp_type() == Field::CPPTYPE_INT64)
+    return WhyNot(many ? as.GetRepeatedInt64(message, field, index) : as.GetInt64(message, field),
+                  checked.bounds);
+  return WhyNot(many ? as.GetRepeatedDouble(message, field, index) : as.GetDouble(message, field),
+                checked.bounds);
 }
 
 std::string FirstError(const pb::Message& message);

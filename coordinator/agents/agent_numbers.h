@@ -1,7 +1,4 @@
-// Bounds on the numbers in agent messages: within them, counting, summing and displaying cannot overflow. A
-// number out of bounds comes from a broken program or from something that is not an agent; the receiver then
-// rejects the whole message.
-//
+// Bounds on the numbers in agent messages: within them, counting, summing and displaying cannot overflow.
 // Bounds follow from the name of a field, so that a new field has bounds from the start: it is a count (from
 // 0) unless its name identifies a step, a rank, a time, or one of the values without bounds.
 //

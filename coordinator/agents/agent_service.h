@@ -1,17 +1,15 @@
 // gRPC service AgentLink, one stream per agent: admission of streams, and reading and writing of messages.
 // The meaning of messages is in agent_session.h.
 //
-// Streams have no threads of their own: the few threads of gRPC (half as many as cores, at least 2) serve all
-// of them. Handlers must not block, except on the reconciler's queue when it is full: then all agents must
-// slow down.
+// The few threads of gRPC serve all streams. Handlers must not block, except on the reconciler's queue when
+// it is full: then all agents must slow down.
 //
-// Thread-safe. Ownership: borrows everything in Parts. Streams end with the server's Shutdown(); destroy this
-// object afterwards.
+// Thread-safe. Borrows everything in Parts. Streams end with the server's Shutdown(); destroy this object
+// afterwards.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
 
-#include <memory>
 #include <string>
 
 #include "base/clock.h"

@@ -31,18 +31,14 @@ constexpr size_t kMaxRefusedText = 200;  // In the log.
 constexpr size_t kMaxRankUpdateBytes = 256 << 10;
 
 absl::Status CheckListSizes(const v1::Register& info) {
-  for (const auto& [name, size] :
-       {std::pair("hosted", info.hosted_size()), std::pair("past_attempts", info.past_attempts_size())}) {
-    if (size <= kMaxAttemptsListed) continue;
-    return absl::InvalidArgumentError(absl::StrCat("register.", name, ": too many attempts (got ", size,
-                                                   ", want at most ", kMaxAttemptsListed, ")"));
-  }
-  for (const auto& [name, size, limit] :
-       {std::tuple("allowed_env", info.allowed_env_size(), kMaxAllowedEnv),
-        std::tuple("plugin_dirs", info.plugin_dirs_size(), kMaxPluginDirs)}) {
+  for (const auto& [name, size, limit, elements] :
+       {std::tuple("hosted", info.hosted_size(), kMaxAttemptsListed, "attempts"),
+        std::tuple("past_attempts", info.past_attempts_size(), kMaxAttemptsListed, "attempts"),
+        std::tuple("allowed_env", info.allowed_env_size(), kMaxAllowedEnv, "elements"),
+        std::tuple("plugin_dirs", info.plugin_dirs_size(), kMaxPluginDirs, "elements")}) {
     if (size <= limit) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("register.", name, ": too many elements (got ", size, ", want at most ", limit, ")"));
+    return absl::InvalidArgumentError(absl::StrCat("register.", name, ": too many ", elements, " (got ", size,
+                                                   ", want at most ", limit, ")"));
   }
   return absl::OkStatus();
 }
@@ -75,30 +71,24 @@ absl::Status CheckTexts(const v1::Register& info) {
 void DropBadAttempts(Meters* meters, v1::Register* info) {
   int bad = 0;
   std::string first;
-  const auto is_bad = [&](const auto& each, const v1::AgentMessage& alone, int ranks) {
-    const absl::Status sound = CheckNumbers(alone);
-    const bool bounded = each.job_id().size() <= kMaxRegisterText && ranks <= kMaxRanksListed;
-    if (sound.ok() && each.attempt() > 0 && bounded) return false;
-    if (++bad == 1)
-      first = absl::StrCat("job=", each.job_id().substr(0, kMaxRefusedText), " attempt=", each.attempt(),
-                           " why=", sound.message());
-    if (meters != nullptr) meters->RefusedFromAgent("registration");
-    return true;
+  const auto drop_bad = [&](auto* attempts, const auto& add) {
+    const auto is_bad = [&](const auto& each) {
+      v1::AgentMessage alone;
+      *add(alone.mutable_register_()) = each;
+      const absl::Status sound = CheckNumbers(alone);
+      const int ranks = alone.register_().hosted().empty() ? 0 : alone.register_().hosted(0).ranks_size();
+      const bool bounded = each.job_id().size() <= kMaxRegisterText && ranks <= kMaxRanksListed;
+      if (sound.ok() && each.attempt() > 0 && bounded) return false;
+      if (++bad == 1)
+        first = absl::StrCat("job=", each.job_id().substr(0, kMaxRefusedText), " attempt=", each.attempt(),
+                             " why=", sound.message());
+      if (meters != nullptr) meters->RefusedFromAgent("registration");
+      return true;
+    };
+    attempts->erase(std::remove_if(attempts->begin(), attempts->end(), is_bad), attempts->end());
   };
-  const auto bad_hosted = [&](const v1::HostedAttempt& each) {
-    v1::AgentMessage alone;
-    *alone.mutable_register_()->add_hosted() = each;
-    return is_bad(each, alone, each.ranks_size());
-  };
-  const auto bad_had = [&](const v1::PastAttempt& each) {
-    v1::AgentMessage alone;
-    *alone.mutable_register_()->add_past_attempts() = each;
-    return is_bad(each, alone, 0);
-  };
-  auto* hosted = info->mutable_hosted();
-  hosted->erase(std::remove_if(hosted->begin(), hosted->end(), bad_hosted), hosted->end());
-  auto* had = info->mutable_past_attempts();
-  had->erase(std::remove_if(had->begin(), had->end(), bad_had), had->end());
+  drop_bad(info->mutable_hosted(), [](v1::Register* one) { return one->add_hosted(); });
+  drop_bad(info->mutable_past_attempts(), [](v1::Register* one) { return one->add_past_attempts(); });
   if (bad > 0)
     LogWarning("rejected attempts of a registration node=%s count=%d first_error=%s", info->node(), bad,
                absl::CHexEscape(first.substr(0, kMaxRefusedText)));
@@ -163,11 +153,9 @@ absl::Status AgentSession::Take(v1::AgentMessage* message) {
   const AttemptHosts::FilterResult word = parts_.reconciler->hosts().Filter(node_, message);
   if (word == AttemptHosts::FilterResult::kRefused) LogRejected(*message);
   if (word != AttemptHosts::FilterResult::kTaken && !message->has_heartbeat()) return absl::OkStatus();
-  if (const absl::Status sound = BoundTexts(message); !sound.ok()) {
-    Drop(*message, sound);
-    return absl::OkStatus();
-  }
-  if (const absl::Status sound = CheckNumbers(*message); !sound.ok()) {
+  absl::Status sound = BoundTexts(message);
+  if (sound.ok()) sound = CheckNumbers(*message);
+  if (!sound.ok()) {
     Drop(*message, sound);
     return absl::OkStatus();
   }

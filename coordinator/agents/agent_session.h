@@ -7,12 +7,10 @@
 // A message of another stream generation is ABORTED: it belongs to an earlier membership. After an error of
 // Take the stream ends. Two kinds of invalid messages do not end the stream:
 //   * A message about an attempt or a rank that the coordinator did not place on this node is rejected before
-//     any other
-// code sees it (attempt_hosts.h). It is logged once per kind, and counted.
-//   * A message with a number out of bounds (agent_numbers.h) is dropped as a whole, and logged. Agents
-//     repeat messages
-// that must not be lost on the next stream, and an error of one rank must not disconnect its node. If an
-// operation waits for the dropped message, it fails with this error: an attempt, a log read, or a preflight.
+//     any other code sees it (attempt_hosts.h). It is logged once per kind, and counted.
+//   * A message with a number out of bounds (agent_numbers.h) is dropped as a whole, and logged: an error of
+//     one rank must not disconnect its node. An operation that waits for it fails with this error: an
+//     attempt, a log read, or a preflight.
 //
 // Thread safety: calls may come from any thread, but one at a time; outbox() is thread-safe. Ownership:
 // borrows everything in Parts.

@@ -218,17 +218,6 @@ void LogRelay::Grant(int64_t request, int64_t bytes) {
   nodes_->Send(node, std::move(message));
 }
 
-void LogRelay::StopReading(const std::shared_ptr<LogTail>& tail) {
-  std::vector<std::pair<std::string, int64_t>> open;
-  {
-    MutexLock lock(&mutex_);
-    for (const auto& [id, source] : sources_) {
-      if (source.tail == tail) open.emplace_back(source.node, id);
-    }
-  }
-  for (const auto& [node, id] : open) SendStop(node, id);
-}
-
 void LogRelay::SendStop(const std::string& node, int64_t request) {
   v1::CoordinatorMessage message;
   message.mutable_read_logs()->set_request(request);
@@ -237,11 +226,18 @@ void LogRelay::SendStop(const std::string& node, int64_t request) {
 }
 
 void LogRelay::Close(const std::shared_ptr<LogTail>& tail) {
-  StopReading(tail);
-  MutexLock lock(&mutex_);
-  for (auto it = sources_.begin(); it != sources_.end();) {
-    it = it->second.tail == tail ? RemoveSource(it) : std::next(it);
+  std::vector<std::pair<std::string, int64_t>> open;
+  {
+    MutexLock lock(&mutex_);
+    for (const auto& [id, source] : sources_) {
+      if (source.tail == tail) open.emplace_back(source.node, id);
+    }
   }
+  // Before their places are free: a new reader must not reach the agent first and exceed its limit.
+  for (const auto& [node, id] : open) SendStop(node, id);
+  MutexLock lock(&mutex_);
+  for (auto it = sources_.begin(); it != sources_.end();)
+    it = it->second.tail == tail ? RemoveSource(it) : std::next(it);
 }
 
 int LogRelay::Take(const std::string& node, const v1::LogLines& lines) {

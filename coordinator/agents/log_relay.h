@@ -2,9 +2,9 @@
 // and merges the lines, in order per rank.
 //
 // Flow control: each node of a tail has a window (ReadLogs in agent.proto). The relay grants more only for
-// lines that the reader has written to its client, so lines wait in the agents' files instead of in this
-// process or in the agent's stream, which carries more than logs. Agents of a release without windows send
-// everything immediately. All tails share one memory limit; a tail whose lines exceed it is ended.
+// lines that the reader has written to its client, so lines wait in the agents' files and not in the agents'
+// streams. Agents of a release without windows send everything immediately. All tails share one memory limit;
+// a tail whose lines exceed it is ended.
 //
 // Thread-safe. Ownership: a tail belongs to its reader. The relay drops it when the reader releases it, and
 // must outlive it.
@@ -88,8 +88,8 @@ class LogTail {
   // Bytes of lines_, and of lines that the reader has taken but not yet written.
   int64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<int64_t, int64_t> taken_ ABSL_GUARDED_BY(mutex_);  // By request: taken by the reader.
-  std::map<int64_t, int64_t> written_
-      ABSL_GUARDED_BY(mutex_);  // By request: written to the client, not granted again yet.
+  // By request: written to the client, not granted again yet.
+  std::map<int64_t, int64_t> written_ ABSL_GUARDED_BY(mutex_);
   int open_sources_ ABSL_GUARDED_BY(mutex_) = 0;
   bool overrun_ ABSL_GUARDED_BY(mutex_) = false;
   bool awaits_logs_ ABSL_GUARDED_BY(mutex_) = false;
@@ -111,7 +111,6 @@ class LogRelay {
   // Called when the reader is done; stops its agents.
   void Close(const std::shared_ptr<LogTail>& tail);
 
-  // Bytes held by all tails.
   int64_t held_bytes() const { return held_bytes_; }
 
   // Takes lines from an agent's stream. Drops lines of an attempt or rank that was not requested, or that
@@ -140,7 +139,6 @@ class LogRelay {
   // Returns the request's number; RESOURCE_EXHAUSTED if the node has the maximum number of readers.
   absl::StatusOr<int64_t> AddSource(Source source);
   Sources::iterator RemoveSource(Sources::iterator source) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void StopReading(const std::shared_ptr<LogTail>& tail);
   void SendStop(const std::string& node, int64_t request);
   bool Reserve(int64_t bytes);  // False if the memory limit would be exceeded.
   void Release(int64_t bytes) { held_bytes_ -= bytes; }

@@ -7,7 +7,6 @@
 #include <limits>
 #include <map>
 #include <set>
-#include <utility>
 
 namespace fsdpd {
 namespace {

@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "proto/fsdpd/v1/agent.pb.h"
@@ -44,7 +43,7 @@ absl::Status TakeStepLine(const v1::LogLines::Line& line, absl::FunctionRef<bool
 v1::ListStepsResponse JoinSteps(const StepQuery& query, const KnownSteps& made,
                                 const std::vector<NodeSteps>& nodes);
 
-// Whether the nodes lack the steps of some requested attempt, of `attempts` in total.
+// Whether the nodes lack the steps of a requested attempt, of `attempts` in total.
 bool LacksAttempt(const StepQuery& query, int32_t attempts, const std::vector<NodeSteps>& nodes);
 
 }  // namespace fsdpd

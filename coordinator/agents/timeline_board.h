@@ -1,9 +1,8 @@
 // Step timelines (StepTimeline): the timeline of the newest step of each job, from the agent of its rank 0,
 // at most once per second. It is for users only and not stored; after a restart the next report fills it.
 //
-// Only accepted for live jobs, from the node of rank 0 of the running attempt. The last timeline remains
-// after a job has ended, when it is often of interest. All jobs together are limited to kMaxTimelinesBytes;
-// the least recently updated timeline is dropped first.
+// Only accepted for live jobs, from the node of rank 0 of the running attempt; it remains after a job has
+// ended. All jobs together are limited to kMaxTimelinesBytes: the least recently updated is dropped first.
 //
 // Thread-safe.
 #pragma once

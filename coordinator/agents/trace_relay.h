@@ -9,7 +9,6 @@
 #include <absl/time/time.h>
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <set>
 #include <string>

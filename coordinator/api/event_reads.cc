@@ -8,7 +8,7 @@
 #include "base/check.h"
 #include "coordinator/api/page_token.h"
 #include "coordinator/request/errors.h"
-#include "coordinator/request/list_fields.h"
+#include "coordinator/request/list_order.h"
 
 namespace fsdpd {
 namespace {
@@ -34,9 +34,7 @@ absl::StatusOr<EventQuery> QueryFrom(const Request& request) {
   if (query.node.size() > kMaxName)
     return BadField("node", absl::StrCat("is too long (got ", query.node.size(), " characters, want at most ",
                                          kMaxName, ")"));
-  absl::StatusOr<ListPredicate<v1::Event>> filter = EventFilter(request.filter());
-  if (!filter.ok()) return BadField("filter", filter.status().message());
-  query.filter = *std::move(filter);
+  FSDPD_RETURN_IF_ERROR(RejectFilter(request.filter()));
   return query;
 }
 
@@ -62,10 +60,9 @@ absl::Status AnswerEvents(const v1::ListEventsRequest& request, ReadEvents read,
   query.limit = request.page_size() == 0 ? kDefaultPage : std::min(request.page_size(), kMaxPage);
   query.max_bytes = kPageBytes;
   query.since_nanos = request.since_unix_nanos();
-  const absl::StatusOr<ListOrder> order = ParseListOrder(request.order_by(), {"sequence"}, {});
-  if (!order.ok()) return BadField("order_by", order.status().message());
-  query.newest_first = order->descending;
-  const std::string mark = ListMark(request.filter(), request.order_by());
+  FSDPD_ASSIGN_OR_RETURN(const ListOrder order, ParseListOrder(request.order_by(), {"sequence"}, {}));
+  query.newest_first = order.descending;
+  const std::string mark = ListMark(request.order_by());
   if (!request.page_token().empty()) {
     if (request.after() != 0 && !query.newest_first)
       return BadField("after", "is not supported with page_token, which contains it");
@@ -98,7 +95,7 @@ absl::Status StreamEvents(const v1::WatchEventsRequest& request, ReadEvents read
     }
     query.after = page.cursor;
     // A cursor without an event: once when the watcher has caught up, and after every kCursorEvery events
-    // that the filter omitted.
+    // of other jobs and nodes.
     if ((!page.more && !caught_up) || page.cursor - reported >= kCursorEvery) {
       update.clear_event();
       update.set_cursor(reported = page.cursor);

@@ -1,9 +1,9 @@
-// JobService: cancel, pause, resume, retry and delete. Requests are validated here and executed by the
-// reconciler.
+#include "coordinator/api/job_life.h"
+
 #include <absl/strings/str_cat.h>
 
 #include "base/api/call_limits.h"
-#include "coordinator/api/job_service.h"
+#include "base/check.h"
 #include "coordinator/request/errors.h"
 #include "coordinator/request/job_etag.h"
 
@@ -26,65 +26,57 @@ absl::Status CheckGrace(int64_t seconds) {
 }
 
 template <typename Response>
-grpc::Status Answer(const std::string& id, absl::StatusOr<v1::Job> job, Response* response) {
-  if (absl::IsNotFound(job.status())) return ToGrpc(JobNotFound(id));
-  if (!job.ok()) return ToGrpc(job.status());
+absl::Status Answer(const std::string& id, absl::StatusOr<v1::Job> job, Response* response) {
+  if (absl::IsNotFound(job.status())) return JobNotFound(id);
+  FSDPD_RETURN_IF_ERROR(job.status());
   *response->mutable_job() = *std::move(job);
   AddEtag(response->mutable_job());
-  return grpc::Status::OK;
+  return absl::OkStatus();
 }
 
 }  // namespace
 
-grpc::Status JobService::CancelJob(grpc::ServerContext*, const v1::CancelJobRequest* request,
+absl::Status JobChanges::CancelJob(const ApiCall&, const v1::CancelJobRequest& request,
                                    v1::CancelJobResponse* response) {
-  const int64_t grace = request->has_grace_seconds() ? request->grace_seconds() : kDefaultGraceSeconds;
-  absl::Status checked = CheckJobId(request->id());
-  checked.Update(CheckGrace(grace));
-  checked.Update(CheckReason(request->reason()));
-  if (!checked.ok()) return ToGrpc(checked);
-  return Answer(request->id(),
-                parts_.reconciler->Cancel(request->id(), request->reason(), grace * 1000, request->etag()),
-                response);
+  const int64_t grace = request.has_grace_seconds() ? request.grace_seconds() : kDefaultGraceSeconds;
+  FSDPD_RETURN_IF_ERROR(CheckJobId(request.id()));
+  FSDPD_RETURN_IF_ERROR(CheckGrace(grace));
+  FSDPD_RETURN_IF_ERROR(CheckReason(request.reason()));
+  return Answer(request.id(),
+                reconciler_->Cancel(request.id(), request.reason(), grace * 1000, request.etag()), response);
 }
 
-grpc::Status JobService::PauseJob(grpc::ServerContext*, const v1::PauseJobRequest* request,
+absl::Status JobChanges::PauseJob(const ApiCall&, const v1::PauseJobRequest& request,
                                   v1::PauseJobResponse* response) {
-  const int64_t grace = request->has_grace_seconds() ? request->grace_seconds() : kDefaultPauseGraceSeconds;
-  absl::Status checked = CheckJobId(request->id());
-  checked.Update(CheckGrace(grace));
-  checked.Update(CheckReason(request->reason()));
-  if (!checked.ok()) return ToGrpc(checked);
-  return Answer(request->id(),
-                parts_.reconciler->Pause(request->id(), request->reason(), grace * 1000, request->etag()),
-                response);
+  const int64_t grace = request.has_grace_seconds() ? request.grace_seconds() : kDefaultPauseGraceSeconds;
+  FSDPD_RETURN_IF_ERROR(CheckJobId(request.id()));
+  FSDPD_RETURN_IF_ERROR(CheckGrace(grace));
+  FSDPD_RETURN_IF_ERROR(CheckReason(request.reason()));
+  return Answer(request.id(),
+                reconciler_->Pause(request.id(), request.reason(), grace * 1000, request.etag()), response);
 }
 
-grpc::Status JobService::ResumeJob(grpc::ServerContext*, const v1::ResumeJobRequest* request,
+absl::Status JobChanges::ResumeJob(const ApiCall&, const v1::ResumeJobRequest& request,
                                    v1::ResumeJobResponse* response) {
-  absl::Status checked = CheckJobId(request->id());
-  checked.Update(CheckReason(request->reason()));
-  if (!checked.ok()) return ToGrpc(checked);
-  return Answer(request->id(), parts_.reconciler->Resume(request->id(), request->reason(), request->etag()),
-                response);
+  FSDPD_RETURN_IF_ERROR(CheckJobId(request.id()));
+  FSDPD_RETURN_IF_ERROR(CheckReason(request.reason()));
+  return Answer(request.id(), reconciler_->Resume(request.id(), request.reason(), request.etag()), response);
 }
 
-grpc::Status JobService::RetryJob(grpc::ServerContext*, const v1::RetryJobRequest* request,
+absl::Status JobChanges::RetryJob(const ApiCall&, const v1::RetryJobRequest& request,
                                   v1::RetryJobResponse* response) {
-  absl::Status checked = CheckJobId(request->id());
-  checked.Update(CheckReason(request->reason()));
-  if (!checked.ok()) return ToGrpc(checked);
-  return Answer(request->id(), parts_.reconciler->Retry(request->id(), request->reason(), request->etag()),
-                response);
+  FSDPD_RETURN_IF_ERROR(CheckJobId(request.id()));
+  FSDPD_RETURN_IF_ERROR(CheckReason(request.reason()));
+  return Answer(request.id(), reconciler_->Retry(request.id(), request.reason(), request.etag()), response);
 }
 
-grpc::Status JobService::DeleteJob(grpc::ServerContext*, const v1::DeleteJobRequest* request,
+absl::Status JobChanges::DeleteJob(const ApiCall&, const v1::DeleteJobRequest& request,
                                    v1::DeleteJobResponse* response) {
-  if (const absl::Status checked = CheckJobId(request->id()); !checked.ok()) return ToGrpc(checked);
+  FSDPD_RETURN_IF_ERROR(CheckJobId(request.id()));
   std::vector<std::string> unconfirmed;
-  absl::StatusOr<v1::Job> job = parts_.reconciler->Delete(request->id(), request->etag(), &unconfirmed);
+  absl::StatusOr<v1::Job> job = reconciler_->Delete(request.id(), request.etag(), &unconfirmed);
   response->mutable_unconfirmed_nodes()->Assign(unconfirmed.begin(), unconfirmed.end());
-  return Answer(request->id(), std::move(job), response);
+  return Answer(request.id(), std::move(job), response);
 }
 
 }  // namespace fsdpd

@@ -1,5 +1,7 @@
 #include "coordinator/api/job_page.h"
 
+#include <absl/strings/match.h>
+
 #include <algorithm>
 #include <map>
 #include <set>
@@ -9,8 +11,7 @@ namespace {
 
 bool Wants(const JobQuery& query, const v1::Job& job) {
   if (!query.project.empty() && query.project != job.project()) return false;
-  if (!Matches(query.selector, job.labels())) return false;
-  if (query.filter != nullptr && !query.filter(job)) return false;
+  if (!absl::StartsWith(job.id(), query.id_prefix) || !Matches(query.selector, job.labels())) return false;
   return query.states.empty() ||
          std::find(query.states.begin(), query.states.end(), job.state()) != query.states.end();
 }
@@ -41,7 +42,7 @@ ShownPage AsShown(const JobQuery& query, JobPage stored,
   }
   // Live jobs up to the end of this page whose shown state matches the query while the stored one does not,
   // or whose position in the order differs.
-  const bool may_differ = !query.states.empty() || query.filter != nullptr || query.by_end;
+  const bool may_differ = !query.states.empty() || query.by_end;
   for (const auto& [id, job] : shown) {
     if (!may_differ || !Wants(query, *job) || !reached(*job) || !taken.insert(id).second) continue;
     page.jobs.push_back(*job);

@@ -59,12 +59,12 @@ TEST(JobPage, ProjectQueryHidesLiveJobsOfOthers) {
   EXPECT_EQ(IdsOf(AsShown(query, {}, {Live(ours), Live(theirs)})), "a");
 }
 
-TEST(JobPage, FilterAndOrderUseTheShownState) {
+TEST(JobPage, StatesAndOrderUseTheShownState) {
   v1::Job ended = MakeJob("a", 1, v1::JOB_STATE_FAILED, 5);
   ended.set_end_unix_nanos(7);
   JobQuery query;
   query.by_end = query.ascending = true;
-  query.filter = [](const v1::Job& job) { return job.state() == v1::JOB_STATE_FAILED; };
+  query.states = {v1::JOB_STATE_FAILED};
   JobPage stored;
   stored.jobs = {MakeJob("b", 2, v1::JOB_STATE_FAILED, 4)};
   stored.jobs[0].set_end_unix_nanos(9);
@@ -76,7 +76,7 @@ TEST(JobPage, FilterAndOrderUseTheShownState) {
   EXPECT_EQ(AsShown(query, stored, {Live(ended)}).end.id, "x");
 }
 
-// Without states or a filter, it was listed at its stored position: after all ended jobs.
+// Without states, it was listed at its stored position: after all ended jobs.
 TEST(JobPage, StoredLiveShownEndedIsListedByItsEnd) {
   v1::Job ended = MakeJob("e", 1, v1::JOB_STATE_FAILED, 5), other = MakeJob("o", 2, v1::JOB_STATE_FAILED, 5);
   ended.set_end_unix_nanos(7);

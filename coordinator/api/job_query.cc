@@ -1,13 +1,14 @@
 #include "coordinator/api/job_query.h"
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/strip.h>
 
 #include <algorithm>
 
 #include "base/check.h"
 #include "coordinator/api/page_token.h"
 #include "coordinator/request/errors.h"
-#include "coordinator/request/list_fields.h"
+#include "coordinator/request/list_order.h"
 
 namespace fsdpd {
 namespace {
@@ -40,17 +41,22 @@ absl::StatusOr<JobQuery> QueryOf(const Caller& caller, const v1::ListJobsRequest
   absl::StatusOr<Selector> selector = ParseSelector(request.selector());
   if (!selector.ok()) return BadField("selector", selector.status().message());
   query.selector = *std::move(selector);
-  absl::StatusOr<ListPredicate<v1::Job>> filter = JobFilter(request.filter());
-  if (!filter.ok()) return BadField("filter", filter.status().message());
-  query.filter = *std::move(filter);
-  const absl::StatusOr<ListOrder> order =
-      ParseListOrder(request.order_by(), {"create_time", "end_time"}, {0, /*descending=*/true});
-  if (!order.ok()) return BadField("order_by", order.status().message());
-  query.by_end = order->field == 1;
-  query.ascending = !order->descending;
+  query.id_prefix = request.id_prefix();
+  absl::string_view prefix = request.filter();
+  // The filter with which fsdpctl of release 0.1 completes an id.
+  if (absl::ConsumePrefix(&prefix, "id : \"") && absl::ConsumeSuffix(&prefix, "\"")) {
+    query.id_prefix = std::string(prefix);
+  } else {
+    FSDPD_RETURN_IF_ERROR(RejectFilter(request.filter()));
+  }
+  FSDPD_ASSIGN_OR_RETURN(
+      const ListOrder order,
+      ParseListOrder(request.order_by(), {"create_time", "end_time"}, {0, /*descending=*/true}));
+  query.by_end = order.field == 1;
+  query.ascending = !order.descending;
   if (request.page_token().empty()) return query;
   const absl::StatusOr<JobCursor> cursor =
-      DecodePageToken(request.page_token(), ListMark(request.filter(), request.order_by()));
+      DecodePageToken(request.page_token(), ListMark(request.order_by()));
   if (!cursor.ok()) return BadField("page_token", cursor.status().message());
   query.after_cursor = true;
   query.cursor = *cursor;

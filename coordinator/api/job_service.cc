@@ -9,14 +9,16 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/ids.h"
 #include "base/limits.h"
 #include "base/version.h"
+#include "coordinator/access/reader_streams.h"
 #include "coordinator/admission/job_size.h"
 #include "coordinator/api/job_page.h"
 #include "coordinator/api/job_query.h"
 #include "coordinator/api/page_token.h"
 #include "coordinator/attempt/slot_count.h"
-#include "coordinator/job/job_directory.h"
+#include "coordinator/job/directory_owner.h"
 #include "coordinator/job/job_ledger.h"
 #include "coordinator/job/job_machine.h"
 #include "coordinator/job/job_plan.h"
@@ -87,6 +89,18 @@ v1::Job NewJob(const std::string& id, const Caller& caller, const std::string& p
   return job;
 }
 
+// Response to a request whose id already made `earlier`.
+absl::Status RespondWithEarlier(const v1::SubmitJobRequest& request, v1::Job earlier,
+                                v1::SubmitJobResponse* response) {
+  if (!IsSameRequest(earlier, request)) {
+    return absl::AlreadyExistsError(absl::StrCat("request id '", request.request_id(), "' was used for job ",
+                                                 earlier.id(), " with other options; use a new request id"));
+  }
+  *response->mutable_job() = std::move(earlier);
+  AddEtag(response->mutable_job());
+  return absl::OkStatus();
+}
+
 // A warning for a job that the nodes could not run even if they were idle. It is still queued, because nodes
 // may be added. Without any node there is nothing to compare with.
 Violations WarnIfNothingFits(const v1::Job& job, const std::vector<NodeView>& nodes, const Cordons& cordons) {
@@ -108,10 +122,10 @@ Violations WarnIfNothingFits(const v1::Job& job, const std::vector<NodeView>& no
 
 // --- Submit ------------------------------------------------------------------------------------------------
 
-absl::Status JobService::Submit(const Caller& caller, const v1::SubmitJobRequest& request,
-                                v1::SubmitJobResponse* response) {
+absl::Status JobService::SubmitJob(const ApiCall& call, const v1::SubmitJobRequest& request,
+                                   v1::SubmitJobResponse* response) {
   bool repeated = false;
-  const absl::Status status = Admit(caller, request, &repeated, response);
+  const absl::Status status = Admit(call.caller, request, &repeated, response);
   Meters::Submit outcome = repeated ? Meters::Submit::kRepeated : Meters::Submit::kAccepted;
   if (!status.ok())
     outcome = absl::IsInvalidArgument(status) ? Meters::Submit::kRefused : Meters::Submit::kFailed;
@@ -187,17 +201,6 @@ absl::Status JobService::Admit(const Caller& caller, const v1::SubmitJobRequest&
   return absl::OkStatus();
 }
 
-absl::Status JobService::RespondWithEarlier(const v1::SubmitJobRequest& request, v1::Job earlier,
-                                            v1::SubmitJobResponse* response) {
-  if (!IsSameRequest(earlier, request)) {
-    return absl::AlreadyExistsError(absl::StrCat("request id '", request.request_id(), "' was used for job ",
-                                                 earlier.id(), " with other options; use a new request id"));
-  }
-  *response->mutable_job() = std::move(earlier);
-  AddEtag(response->mutable_job());
-  return absl::OkStatus();
-}
-
 absl::StatusOr<std::vector<v1::Job::After>> JobService::AfterOf(const v1::SubmitJobRequest& request) {
   if (request.after_size() > kMaxAfter)
     return BadField("after", absl::StrCat("has too many jobs (got ", request.after_size(), ", want at most ",
@@ -226,23 +229,22 @@ absl::StatusOr<std::vector<v1::Job::After>> JobService::AfterOf(const v1::Submit
   return all;
 }
 
-grpc::Status JobService::ValidateJob(grpc::ServerContext*, const v1::ValidateJobRequest* request,
+absl::Status JobService::ValidateJob(const ApiCall&, const v1::ValidateJobRequest& request,
                                      v1::ValidateJobResponse* response) {
-  if (const absl::Status size = CheckSize(request->spec()); !size.ok()) return ToGrpc(size);
-  const absl::StatusOr<Violations> taken = DirectoryViolations(request->spec());
-  if (!taken.ok()) return ToGrpc(taken.status());
-  const Examined examined = parts_.admission->Examine(request->spec());
+  FSDPD_RETURN_IF_ERROR(CheckSize(request.spec()));
+  FSDPD_ASSIGN_OR_RETURN(const Violations taken, DirectoryViolations(request.spec()));
+  const Examined examined = parts_.admission->Examine(request.spec());
   Violations violations = examined.plan.violations;
-  violations.insert(violations.end(), taken->begin(), taken->end());
+  violations.insert(violations.end(), taken.begin(), taken.end());
   if (!HasErrors(violations)) {
     v1::Job job;
-    *job.mutable_spec() = request->spec();
+    *job.mutable_spec() = request.spec();
     KeepPlan(examined.plan, examined.open, &job);
     const Violations waits = WarnIfNothingFits(job, parts_.nodes->Snapshot(), parts_.reconciler->cordons());
     violations.insert(violations.end(), waits.begin(), waits.end());
   }
   for (const Violation& violation : violations) *response->add_violations() = ToProto(violation);
-  return grpc::Status::OK;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Violations> JobService::DirectoryViolations(const v1::JobSpec& spec,
@@ -275,43 +277,18 @@ std::optional<std::string> JobService::SubmitterOf(const std::string& id) {
   return job.ok() ? job->submitter() : "";
 }
 
-absl::Status JobService::ReadTimeline(const std::string& id, v1::GetStepTimelineResponse* response) {
-  FSDPD_ASSIGN_OR_RETURN(const v1::Job job, Find(id));
-  if (job.attempt() == 0) {
-    return WrongState("JOB_NOT_LAUNCHED", absl::StrCat("jobs/", id),
-                      absl::StrCat("job ", id, " was not launched, so it has no steps: ", job.reason()));
-  }
-  std::optional<v1::GetStepTimelineResponse> found = parts_.timelines->Find(id);
-  if (!found.has_value()) {
-    return Refusal(
-        absl::StatusCode::kNotFound, "STEP_TIMELINE_NOT_FOUND",
-        absl::StrCat("job ", id, ": no step timeline since this coordinator started; the job is ",
-                     absl::AsciiStrToLower(ShortName(job.state())),
-                     IsEnded(job.state()) ? " and runs no more steps" : ", and its next step reports one"));
-  }
-  *response = *std::move(found);
-  return absl::OkStatus();
-}
-
-grpc::Status JobService::GetStepTimeline(grpc::ServerContext*, const v1::GetStepTimelineRequest* request,
-                                         v1::GetStepTimelineResponse* response) {
-  return ToGrpc(ReadTimeline(request->id(), response));
-}
-
-grpc::Status JobService::GetJob(grpc::ServerContext*, const v1::GetJobRequest* request,
+absl::Status JobService::GetJob(const ApiCall&, const v1::GetJobRequest& request,
                                 v1::GetJobResponse* response) {
-  absl::StatusOr<v1::Job> job = Find(request->id());
-  if (!job.ok()) return ToGrpc(job.status());
-  *response->mutable_job() = *std::move(job);
+  FSDPD_ASSIGN_OR_RETURN(*response->mutable_job(), Find(request.id()));
   parts_.board->AddWaiting(response->mutable_job());
   AdvanceLedger(parts_.reconciler->ledger_date().Now(), response->mutable_job());
   AddEtag(response->mutable_job());
-  return grpc::Status::OK;
+  return absl::OkStatus();
 }
 
-absl::Status JobService::List(const Caller& caller, const v1::ListJobsRequest& request,
-                              v1::ListJobsResponse* response) {
-  FSDPD_ASSIGN_OR_RETURN(const JobQuery query, QueryOf(caller, request));
+absl::Status JobService::ListJobs(const ApiCall& call, const v1::ListJobsRequest& request,
+                                  v1::ListJobsResponse* response) {
+  FSDPD_ASSIGN_OR_RETURN(const JobQuery query, QueryOf(call.caller, request));
   // Read the board before the store: a job that ends in between is in both, and a job that starts is in the
   // next list.
   std::vector<std::shared_ptr<const v1::Job>> live = parts_.board->Unsettled();
@@ -320,8 +297,7 @@ absl::Status JobService::List(const Caller& caller, const v1::ListJobsRequest& r
     if (auto shown = parts_.board->Find(job.id()); shown != nullptr) live.push_back(std::move(shown));
   }
   ShownPage page = AsShown(query, std::move(stored), live);
-  if (page.more)
-    response->set_next_page_token(EncodePageToken(page.end, ListMark(request.filter(), request.order_by())));
+  if (page.more) response->set_next_page_token(EncodePageToken(page.end, ListMark(request.order_by())));
   for (v1::Job& job : page.jobs) {
     parts_.board->AddWaiting(&job);
     AddEtag(&job);
@@ -330,22 +306,16 @@ absl::Status JobService::List(const Caller& caller, const v1::ListJobsRequest& r
   return absl::OkStatus();
 }
 
-grpc::Status JobService::GetVersion(grpc::ServerContext*, const v1::GetVersionRequest*,
+absl::Status JobService::GetVersion(const ApiCall&, const v1::GetVersionRequest&,
                                     v1::GetVersionResponse* response) {
   response->set_version(kVersion);
-  return grpc::Status::OK;
+  return absl::OkStatus();
 }
 
 // --- Watch -------------------------------------------------------------------------------------------------
 
-absl::Status JobService::CheckStream(grpc::ServerContext* context) const {
-  if (context->IsCancelled()) return absl::CancelledError("the client disconnected");
-  if (closing_) return absl::UnavailableError("the coordinator is stopping; call again to continue");
-  return absl::OkStatus();
-}
-
-absl::Status JobService::Watch(grpc::ServerContext* context, const v1::WatchJobRequest& request,
-                               grpc::ServerWriter<v1::WatchJobResponse>* writer) {
+absl::Status JobService::WatchJob(const ApiCall& call, const v1::WatchJobRequest& request,
+                                  grpc::ServerWriter<v1::WatchJobResponse>* writer) {
   FSDPD_RETURN_IF_ERROR(CheckJobId(request.id()));
   v1::WatchJobResponse update;
   const std::shared_ptr<JobWatch> watch = parts_.board->Watch(request.id(), request.after_revision());
@@ -359,18 +329,13 @@ absl::Status JobService::Watch(grpc::ServerContext* context, const v1::WatchJobR
     const JobWatch::Got got = watch->Next(kStreamPoll, &update);
     if (got == JobWatch::Got::kEnd) {
       FSDPD_ASSIGN_OR_RETURN(const v1::Job job, Find(request.id()));
-      return IsEnded(job.state()) ? absl::OkStatus() : CheckStream(context);
+      return IsEnded(job.state()) ? absl::OkStatus() : call.CheckOpen();
     }
-    FSDPD_RETURN_IF_ERROR(CheckStream(context));
+    FSDPD_RETURN_IF_ERROR(call.CheckOpen());
     if (update.has_job()) AddEtag(update.mutable_job());
     if (got == JobWatch::Got::kUpdate && !writer->Write(update))
       return absl::CancelledError("the client disconnected");
   }
-}
-
-grpc::Status JobService::WatchJob(grpc::ServerContext* context, const v1::WatchJobRequest* request,
-                                  grpc::ServerWriter<v1::WatchJobResponse>* writer) {
-  return ToGrpc(Watch(context, *request, writer));
 }
 
 }  // namespace fsdpd

@@ -1,8 +1,9 @@
-// Tests of concurrent SubmitJob calls, and of names that calls reject.
+// Tests of concurrent SubmitJob calls.
 #include "coordinator/api/job_service.h"
 
 #include <utility>
 
+#include "base/ids.h"
 #include "coordinator/testing/reconciler_case.h"
 #include "coordinator/testing/tiny_spec.h"
 
@@ -36,10 +37,10 @@ class JobServiceTest : public ReconcilerCase {
       }
       return std::vector<NodeSlots>();
     });
-    JobService service({&admission, store_.get(), board_.get(), reconciler_.get(), nodes_.get(),
-                        /*logs=*/nullptr, /*traces=*/nullptr, /*timelines=*/nullptr, &clock_});
+    JobService service({&admission, store_.get(), board_.get(), reconciler_.get(), nodes_.get(), &clock_,
+                        /*meters=*/nullptr, NewJobId});
     v1::SubmitJobResponse response;
-    const absl::Status status = service.Submit(Caller{}, request, &response);
+    const absl::Status status = service.SubmitJob({}, request, &response);
     EXPECT_TRUE(met);
     *job = response.job();
     return status;
@@ -60,18 +61,6 @@ TEST_F(JobServiceTest, RejectsDirectoryTakenDuringAdmission) {
     EXPECT_THAT(status.message(), HasSubstr("/runs/7 belongs to job first"));
     ASSERT_TRUE(store_->Delete("first").ok());
   }
-}
-
-// The message was "node: is reserved".
-TEST_F(JobServiceTest, NodeNameErrorContainsTheName) {
-  const Admission admission([] { return std::vector<NodeSlots>(); });
-  JobService service({&admission, store_.get(), board_.get(), reconciler_.get(), nodes_.get(),
-                      /*logs=*/nullptr, /*traces=*/nullptr, /*timelines=*/nullptr, &clock_});
-  v1::PreflightNodeRequest request;
-  request.set_node("preflight");
-  v1::PreflightNodeResponse response;
-  const grpc::Status status = service.PreflightNode(nullptr, &request, &response);
-  EXPECT_THAT(status.error_message(), HasSubstr("node: 'preflight' is reserved"));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// JobService::ListSteps: queries agents for the recorded steps of a job, through the log relay and within its
-// limits (log_relay.h), and merges their answers (step_history.h).
+#include "coordinator/api/list_steps.h"
+
+#include <absl/strings/ascii.h>
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
@@ -7,9 +8,10 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "coordinator/access/reader_streams.h"
 #include "coordinator/agents/step_history.h"
-#include "coordinator/api/job_service.h"
 #include "coordinator/attempt/attempt_nodes.h"
+#include "coordinator/job/job_machine.h"
 #include "coordinator/metrics/meters.h"
 #include "coordinator/request/errors.h"
 
@@ -17,15 +19,9 @@ namespace fsdpd {
 namespace {
 
 constexpr int kDefaultPage = 1000, kMaxPage = 10000;  // A step has about 150 bytes.
-// Half of a call's deadline: a response without a slow node is still useful.
-constexpr absl::Duration kStepsPatience = absl::Seconds(5);
 
 absl::StatusOr<StepQuery> QueryOf(const v1::ListStepsRequest& request, const v1::Job& job) {
-  if (job.attempt() == 0) {
-    return WrongState(
-        "JOB_NOT_LAUNCHED", absl::StrCat("jobs/", job.id()),
-        absl::StrCat("job ", job.id(), " was not launched, so it has no steps: ", job.reason()));
-  }
+  if (job.attempt() == 0) return JobNotLaunched(job.id(), "steps", job.reason());
   StepQuery query;
   if (request.has_attempt()) {
     if (request.attempt() < 1 || request.attempt() > job.attempt())
@@ -84,9 +80,9 @@ void LogForged(const Asked& asked, const v1::Job& job, Meters* meters) {
 
 }  // namespace
 
-absl::Status JobService::ReadSteps(grpc::ServerContext* context, const v1::ListStepsRequest& request,
-                                   v1::ListStepsResponse* response) {
-  FSDPD_ASSIGN_OR_RETURN(const v1::Job job, Find(request.id()));
+absl::Status StepCalls::ListSteps(const ApiCall& call, const v1::ListStepsRequest& request,
+                                  v1::ListStepsResponse* response) {
+  FSDPD_ASSIGN_OR_RETURN(const v1::Job job, jobs_->Find(request.id()));
   FSDPD_ASSIGN_OR_RETURN(const StepQuery query, QueryOf(request, job));
   LogRequest read;
   read.attempt = {job.id(), query.attempt.value_or(0)};
@@ -95,35 +91,35 @@ absl::Status JobService::ReadSteps(grpc::ServerContext* context, const v1::ListS
   read.steps->set_last(query.last);
   read.steps->set_every(query.every);
   read.steps->set_max_records(query.limit);
-  const std::vector<NodeView> all = parts_.nodes->Snapshot();
+  const std::vector<NodeView> all = nodes_->Snapshot();
   std::vector<Asked> asked;
   const std::shared_ptr<void> close(nullptr, [&](void*) {
     for (const Asked& each : asked) {
-      if (each.tail != nullptr) parts_.logs->Close(each.tail);
+      if (each.tail != nullptr) logs_->Close(each.tail);
     }
   });
   for (const std::string& node : NodesWithSteps(job, query.attempt, all)) {
     Asked each;
     each.node = node;
     each.error = WhyNot(node, all);
-    if (each.error.empty()) each.tail = parts_.logs->Open(read, {node});
+    if (each.error.empty()) each.tail = logs_->Open(read, {node});
     asked.push_back(std::move(each));
   }
-  const absl::Time deadline = parts_.clock->Now() + kStepsPatience;
+  const absl::Time deadline = clock_->Now() + kStepsPatience;
   const auto left = [&] {
-    return std::clamp(deadline - parts_.clock->Now(), absl::ZeroDuration(), absl::Duration(kStreamPoll));
+    return std::clamp(deadline - clock_->Now(), absl::ZeroDuration(), absl::Duration(kStreamPoll));
   };
   for (Asked& each : asked) {
     if (each.tail == nullptr) continue;
     std::deque<v1::LogLines::Line> lines;
     for (LogTail::Got got; (got = each.tail->Next(left(), &lines)) != LogTail::Got::kEnd;) {
       TakeLines(lines, job, &each);
-      FSDPD_RETURN_IF_ERROR(CheckStream(context));
-      if (got == LogTail::Got::kLines || parts_.clock->Now() < deadline) continue;
+      FSDPD_RETURN_IF_ERROR(call.CheckOpen());
+      if (got == LogTail::Got::kLines || clock_->Now() < deadline) continue;
       each.error = "its agent did not answer in time";
       break;
     }
-    if (each.forged > 0) LogForged(each, job, parts_.meters);
+    if (each.forged > 0) LogForged(each, job, meters_);
     const absl::Status status = each.tail->status();
     if (!status.ok() && !absl::IsNotFound(status)) each.error = std::string(status.message());
     if (!each.error.empty()) each.steps = {};  // A partial answer would look complete.
@@ -150,9 +146,20 @@ absl::Status JobService::ReadSteps(grpc::ServerContext* context, const v1::ListS
   return absl::OkStatus();
 }
 
-grpc::Status JobService::ListSteps(grpc::ServerContext* context, const v1::ListStepsRequest* request,
-                                   v1::ListStepsResponse* response) {
-  return ToGrpc(ReadSteps(context, *request, response));
+absl::Status StepCalls::GetStepTimeline(const ApiCall&, const v1::GetStepTimelineRequest& request,
+                                        v1::GetStepTimelineResponse* response) {
+  FSDPD_ASSIGN_OR_RETURN(const v1::Job job, jobs_->Find(request.id()));
+  if (job.attempt() == 0) return JobNotLaunched(job.id(), "steps", job.reason());
+  std::optional<v1::GetStepTimelineResponse> found = timelines_->Find(job.id());
+  if (!found.has_value()) {
+    return Refusal(
+        absl::StatusCode::kNotFound, "STEP_TIMELINE_NOT_FOUND",
+        absl::StrCat("job ", job.id(), ": no step timeline since this coordinator started; the job is ",
+                     absl::AsciiStrToLower(ShortName(job.state())),
+                     IsEnded(job.state()) ? " and runs no more steps" : ", and its next step reports one"));
+  }
+  *response = *std::move(found);
+  return absl::OkStatus();
 }
 
 }  // namespace fsdpd

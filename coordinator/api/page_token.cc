@@ -44,15 +44,15 @@ absl::StatusOr<std::string> Decode(absl::string_view plain, absl::string_view ma
   }
   if (of != mark)
     return absl::InvalidArgumentError(
-        "was issued for another filter or order_by; pass the same ones as for the previous page");
+        "was issued for another order_by; pass the same one as for the previous page");
   return std::string(rest);
 }
 
 }  // namespace
 
-std::string ListMark(absl::string_view filter, absl::string_view order_by) {
-  if (filter.empty() && order_by.empty()) return "";
-  return absl::StrCat(absl::Hex(Fnv1a(absl::StrCat(filter, "\n", order_by))));
+// The line break keeps the tokens of releases that had a filter before it.
+std::string ListMark(absl::string_view order_by) {
+  return order_by.empty() ? "" : absl::StrCat(absl::Hex(Fnv1a(absl::StrCat("\n", order_by))));
 }
 
 std::string EncodePageToken(const JobCursor& cursor, absl::string_view mark) {

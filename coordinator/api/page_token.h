@@ -1,7 +1,7 @@
 // Opaque page tokens of ListJobs and ListEvents. A token holds the position of the page's last job or event,
 // so that pages neither repeat nor skip entries while others are added. It also holds a fingerprint of the
-// list's filter and order: a token is invalid for any other list. A job that ends during paging moves in the
-// order of end times: later pages of `end_time desc` omit it, and those of `end_time` may repeat it. Opaque
+// list's order: a token is invalid for any other order. A job that ends during paging moves in the order of
+// end times: later pages of `end_time desc` omit it, and those of `end_time` may repeat it. Opaque
 // means that clients must not parse it; it is not secret.
 //
 // Pure. Errors: INVALID_ARGUMENT with a text that continues a field's name.
@@ -17,8 +17,8 @@
 
 namespace fsdpd {
 
-// Returns "" for a list without filter and order, whose tokens older releases accept.
-std::string ListMark(absl::string_view filter, absl::string_view order_by);
+// Returns "" for a list without order, whose tokens older releases accept.
+std::string ListMark(absl::string_view order_by);
 
 std::string EncodePageToken(const JobCursor& cursor, absl::string_view mark = "");
 absl::StatusOr<JobCursor> DecodePageToken(const std::string& token, absl::string_view mark = "");

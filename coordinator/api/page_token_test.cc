@@ -10,7 +10,7 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(PageToken, RoundTrips) {
-  for (const std::string& mark : {ListMark("", ""), ListMark("state = RUNNING", "end_time")}) {
+  for (const std::string& mark : {ListMark(""), ListMark("end_time")}) {
     const auto cursor =
         DecodePageToken(EncodePageToken({1234567890123456789, "tiny/llama-k3x9q2"}, mark), mark);
     ASSERT_TRUE(cursor.ok());
@@ -30,14 +30,13 @@ TEST(PageToken, RejectsForeignTokens) {
 }
 
 TEST(PageToken, IsBoundToItsList) {
-  const std::string mark = ListMark("state = RUNNING", "");
-  EXPECT_NE(mark, ListMark("state = FAILED", ""));
-  EXPECT_NE(ListMark("a", ""), ListMark("", "a"));
+  const std::string mark = ListMark("end_time");
+  EXPECT_NE(mark, ListMark("end_time desc"));
   for (const std::string& token : {EncodePageToken({1, "a"}, mark), EncodePageToken({1, "a"})}) {
-    const auto other = DecodePageToken(token, ListMark("state = FAILED", ""));
-    EXPECT_THAT(other.status().message(), HasSubstr("another filter or order_by"));
+    const auto other = DecodePageToken(token, ListMark("end_time desc"));
+    EXPECT_THAT(other.status().message(), HasSubstr("another order_by"));
   }
-  EXPECT_THAT(DecodeEventToken(EncodeEventToken(1, mark)).status().message(), HasSubstr("another filter"));
+  EXPECT_THAT(DecodeEventToken(EncodeEventToken(1, mark)).status().message(), HasSubstr("another order_by"));
 }
 
 // A token made by an older release.

@@ -1,4 +1,5 @@
-// JobService: PlanJob and SearchPlans. Both compute and have no side effects.
+#include "coordinator/api/plan_calls.h"
+
 #include <absl/strings/str_cat.h>
 #include <absl/time/clock.h>
 
@@ -7,7 +8,7 @@
 #include "base/check.h"
 #include "base/check_guard.h"
 #include "base/limits.h"
-#include "coordinator/api/job_service.h"
+#include "coordinator/admission/job_size.h"
 #include "coordinator/request/errors.h"
 #include "fsdp/plan/prediction.h"
 #include "fsdp/plan/search/candidates.h"
@@ -49,63 +50,62 @@ class Turn {
 
 }  // namespace
 
-grpc::Status JobService::PlanJob(grpc::ServerContext*, const v1::PlanJobRequest* request,
-                                 v1::PlanJobResponse* response) {
-  if (const absl::Status size = CheckSize(request->spec()); !size.ok()) return ToGrpc(size);
-  const DeviceProfile given = FromProto(request->profile());
-  if (const absl::Status violations = CheckGiven(*request, given); !violations.ok())
-    return ToGrpc(violations);
-  const Plan plan = parts_.admission->Examine(request->spec(), given.budget_bytes()).plan;
-  if (!plan.accepted()) return ToGrpc(BadSpec(plan.violations));
+absl::Status PlanCalls::PlanJob(const ApiCall&, const v1::PlanJobRequest& request,
+                                v1::PlanJobResponse* response) {
+  FSDPD_RETURN_IF_ERROR(CheckSize(request.spec()));
+  const DeviceProfile given = FromProto(request.profile());
+  FSDPD_RETURN_IF_ERROR(CheckGiven(request, given));
+  const Plan plan = admission_->Examine(request.spec(), given.budget_bytes()).plan;
+  if (!plan.accepted()) return BadSpec(plan.violations);
   *response->mutable_plan() = ToProto(plan);
   const absl::Status predicted = GuardChecks([&] {
-    AddPrediction(plan, request->has_profile() ? given : DefaultProfile(plan.spec.device),
-                  request->timeline(), response->mutable_plan());
+    AddPrediction(plan, request.has_profile() ? given : DefaultProfile(plan.spec.device), request.timeline(),
+                  response->mutable_plan());
   });
-  if (!predicted.ok()) return ToGrpc(BadSpec({CompilerBug(request->spec(), predicted)}));
-  if (response->ByteSizeLong() <= kMaxRpcBytes) return grpc::Status::OK;
-  return ToGrpc(absl::ResourceExhaustedError(
+  if (!predicted.ok()) return BadSpec({CompilerBug(request.spec(), predicted)});
+  if (response->ByteSizeLong() <= kMaxRpcBytes) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
       absl::StrCat("plan: too large for one message (got ", plan.program.instructions.size(),
-                   " instructions); use fewer micro-batches, or `fsdpctl plan --offline`")));
+                   " instructions); use fewer micro-batches, or `fsdpctl plan --offline`"));
 }
 
-absl::Status JobService::Search(grpc::ServerContext* context, const v1::SearchPlansRequest& request,
-                                v1::PlanSearch* search) {
+absl::Status PlanCalls::Search(const ApiCall& call, const v1::SearchPlansRequest& request,
+                               v1::PlanSearch* search) {
   FSDPD_RETURN_IF_ERROR(CheckSize(request.spec()));
   const DeviceProfile given = FromProto(request.profile());
   FSDPD_RETURN_IF_ERROR(CheckGiven(request, given));
   SearchOptions options;
   options.held = {request.hold().begin(), request.hold().end()};
   if (const Violations violations = CheckHeld(options.held); !violations.empty()) return BadSpec(violations);
-  const PlanInputs inputs = parts_.admission->PlanInputsOf(request.spec());
+  const PlanInputs inputs = admission_->PlanInputsOf(request.spec());
   if (!inputs.violations.empty()) return BadSpec(inputs.violations);
   options.budget_bytes_per_rank = request.has_profile() ? given.budget_bytes() : inputs.bytes_per_rank;
-  const absl::Time begin = parts_.clock->Now();
-  const absl::Duration time = TimeFor(*context);
+  const absl::Time begin = clock_->Now();
+  const absl::Duration time = TimeFor(*call.context);
   options.spent = [&] {
-    if (closing_ || context->IsCancelled()) return kCancelled;
-    return absl::FDivDuration(parts_.clock->Now() - begin, time);
+    if (!call.CheckOpen().ok()) return kCancelled;
+    return absl::FDivDuration(clock_->Now() - begin, time);
   };
   Searched searched = fsdpd::SearchPlans(
       request.spec(), request.has_profile() ? given : DefaultProfile(inputs.device), options);
-  if (closing_) return absl::UnavailableError("search: cancelled because the coordinator is stopping");
+  if (call.IsClosing())
+    return absl::UnavailableError("search: cancelled because the coordinator is stopping");
   if (HasErrors(searched.violations)) return BadSpec(searched.violations);
   *search = std::move(searched.search);
   const bool named = request.spec().resources().has_memory_budget_bytes();
   search->set_budget_from_profile(options.budget_bytes_per_rank == 0 && !named &&
                                   search->budget_bytes() > 0 && !request.has_profile());
-  search->set_seconds(absl::ToDoubleSeconds(parts_.clock->Now() - begin));
+  search->set_seconds(absl::ToDoubleSeconds(clock_->Now() - begin));
   return absl::OkStatus();
 }
 
-// One search at a time: it takes a core for seconds, and jobs need the others.
-grpc::Status JobService::SearchPlans(grpc::ServerContext* context, const v1::SearchPlansRequest* request,
-                                     v1::SearchPlansResponse* response) {
+absl::Status PlanCalls::SearchPlans(const ApiCall& call, const v1::SearchPlansRequest& request,
+                                    v1::SearchPlansResponse* response) {
   const Turn turn(&searching_);
-  if (turn.mine()) return ToGrpc(Search(context, *request, response->mutable_search()));
-  return ToGrpc(
-      absl::ResourceExhaustedError("coordinator: another search is running; retry in a few seconds, or use "
-                                   "`fsdpctl plan --search --offline`"));
+  if (turn.mine()) return Search(call, request, response->mutable_search());
+  return absl::ResourceExhaustedError(
+      "coordinator: another search is running; retry in a few seconds, or use "
+      "`fsdpctl plan --search --offline`");
 }
 
 }  // namespace fsdpd

@@ -3,8 +3,8 @@
 // UNAVAILABLE, NOT_LEADER and the leader's address, without effect. Reads are also rejected while etcd does
 // not answer.
 //
-// Callers are authenticated as on a leader (guarded_api.h), and rejected ones are written to the audit log.
-// For calls that are not served here, the leader checks the permission. Jobs lack what only a leader knows:
+// Callers are authenticated as on a leader (api_gate.h), and rejected ones are written to the audit log. For
+// calls that are not served here, the leader checks the permission. Jobs lack what only a leader knows:
 // steps since the last write, and the reason why they wait. ListNodes is rejected, because connections and
 // free slots are known only to the leader.
 //
@@ -18,17 +18,16 @@
 #include <functional>
 #include <string>
 
+#include "base/api/api_table.h"
 #include "base/clock.h"
-#include "coordinator/access/audit_log.h"
-#include "coordinator/access/authorizer.h"
+#include "coordinator/api/api_call.h"
+#include "coordinator/api/api_gate.h"
 #include "coordinator/store/etcd_events.h"
 #include "coordinator/store/etcd_jobs.h"
 #include "proto/fsdpd/v1/agent.grpc.pb.h"
 #include "proto/fsdpd/v1/coordinator.grpc.pb.h"
 
 namespace fsdpd {
-
-class Meters;
 
 constexpr char kRevisionMetadata[] = "fsdpd-store-revision";
 
@@ -44,68 +43,45 @@ absl::Status NotLeader(const LeaderSeen& leader);
 
 class StandbyApi final : public v1::Coordinator::Service {
  public:
-  // `audit` may be null.
-  StandbyApi(EtcdJobs* jobs, const Authorizer* authorizer, AuditLog* audit, Clock* clock, Meters* meters,
-             LeaderNow leader)
-      : jobs_(jobs),
-        events_(jobs),
-        authorizer_(authorizer),
-        audit_(audit),
-        clock_(clock),
-        meters_(meters),
-        leader_(std::move(leader)) {}
+  StandbyApi(EtcdJobs* jobs, const ApiGate& gate, Clock* clock, LeaderNow leader)
+      : jobs_(jobs), events_(jobs), gate_(gate), clock_(clock), leader_(std::move(leader)) {}
 
-  using Context = grpc::ServerContext;
-  grpc::Status GetJob(Context* c, const v1::GetJobRequest* q, v1::GetJobResponse* a) override;
-  grpc::Status ListJobs(Context* c, const v1::ListJobsRequest* q, v1::ListJobsResponse* a) override;
-  grpc::Status ListNodes(Context* c, const v1::ListNodesRequest* q, v1::ListNodesResponse* a) override;
-  grpc::Status GetVersion(Context* c, const v1::GetVersionRequest* q, v1::GetVersionResponse* a) override;
-
-  grpc::Status SubmitJob(Context* c, const v1::SubmitJobRequest* q, v1::SubmitJobResponse* a) override;
-  grpc::Status ValidateJob(Context* c, const v1::ValidateJobRequest* q, v1::ValidateJobResponse* a) override;
-  grpc::Status PlanJob(Context* c, const v1::PlanJobRequest* q, v1::PlanJobResponse* a) override;
-  grpc::Status SearchPlans(Context* c, const v1::SearchPlansRequest* q, v1::SearchPlansResponse* a) override;
-  grpc::Status WatchJob(Context* c, const v1::WatchJobRequest* q,
-                        grpc::ServerWriter<v1::WatchJobResponse>* a) override;
-  grpc::Status CancelJob(Context* c, const v1::CancelJobRequest* q, v1::CancelJobResponse* a) override;
-  grpc::Status PauseJob(Context* c, const v1::PauseJobRequest* q, v1::PauseJobResponse* a) override;
-  grpc::Status ResumeJob(Context* c, const v1::ResumeJobRequest* q, v1::ResumeJobResponse* a) override;
-  grpc::Status RetryJob(Context* c, const v1::RetryJobRequest* q, v1::RetryJobResponse* a) override;
-  grpc::Status DeleteJob(Context* c, const v1::DeleteJobRequest* q, v1::DeleteJobResponse* a) override;
-  grpc::Status TailLogs(Context* c, const v1::TailLogsRequest* q,
-                        grpc::ServerWriter<v1::TailLogsResponse>* a) override;
-  grpc::Status TraceJob(Context* c, const v1::TraceJobRequest* q,
-                        grpc::ServerWriter<v1::TraceJobResponse>* a) override;
-  grpc::Status ListSteps(Context* c, const v1::ListStepsRequest* q, v1::ListStepsResponse* a) override;
-  grpc::Status GetStepTimeline(Context* c, const v1::GetStepTimelineRequest* q,
-                               v1::GetStepTimelineResponse* a) override;
-  grpc::Status CordonNode(Context* c, const v1::CordonNodeRequest* q, v1::CordonNodeResponse* a) override;
-  grpc::Status UncordonNode(Context* c, const v1::UncordonNodeRequest* q,
-                            v1::UncordonNodeResponse* a) override;
-  grpc::Status ListEvents(Context* c, const v1::ListEventsRequest* q, v1::ListEventsResponse* a) override;
-  grpc::Status WatchEvents(Context* c, const v1::WatchEventsRequest* q,
-                           grpc::ServerWriter<v1::WatchEventsResponse>* a) override;
-  grpc::Status DrainNode(Context* c, const v1::DrainNodeRequest* q, v1::DrainNodeResponse* a) override;
-  grpc::Status DeleteNode(Context* c, const v1::DeleteNodeRequest* q, v1::DeleteNodeResponse* a) override;
-  grpc::Status PreflightNode(Context* c, const v1::PreflightNodeRequest* q,
-                             v1::PreflightNodeResponse* a) override;
+#define FSDPD_SERVE(method, Response, standby)                                                              \
+  grpc::Status method(grpc::ServerContext* context, const v1::method##Request* request, Response* response) \
+      override {                                                                                            \
+    return standby(*FindApiMethod(#method), context, *request, response);                                   \
+  }
+#define FSDPD_UNARY(method, handler, standby, ...) FSDPD_SERVE(method, v1::method##Response, standby)
+#define FSDPD_STREAM(method, handler, standby, ...) \
+  FSDPD_SERVE(method, grpc::ServerWriter<v1::method##Response>, standby)
+  FSDPD_API_TABLE(FSDPD_UNARY, FSDPD_STREAM)
+#undef FSDPD_UNARY
+#undef FSDPD_STREAM
+#undef FSDPD_SERVE
 
  private:
-  grpc::Status Redirect(const char* method, Context* context);
-  // Returns the error for the caller and writes it to the audit log.
-  grpc::Status Refused(const char* method, const Context& context, const absl::StatusOr<Caller>& caller,
-                       const absl::Status& why);
+  template <typename Request, typename Response>
+  grpc::Status Answer(const ApiMethod& method, grpc::ServerContext* context, const Request& request,
+                      Response* response) {
+    return gate_.Pass(method, *context, request, response, [&](const Caller& caller) {
+      return Read(ApiCall{context, caller}, request, response);
+    });
+  }
+  grpc::Status Redirect(const ApiMethod& method, grpc::ServerContext* context,
+                        const google::protobuf::Message& request, const void* response);
+  absl::Status Read(const ApiCall& call, const v1::GetJobRequest& request, v1::GetJobResponse* response);
+  absl::Status Read(const ApiCall& call, const v1::ListJobsRequest& request, v1::ListJobsResponse* response);
+  absl::Status Read(const ApiCall& call, const v1::ListEventsRequest& request,
+                    v1::ListEventsResponse* response);
+  absl::Status Read(const ApiCall& call, const v1::GetVersionRequest& request,
+                    v1::GetVersionResponse* response);
   absl::Status Readable() const;
   absl::StatusOr<EventPage> StoredEvents(const EventQuery& query);
-  grpc::Status Read(const char* method, Context* context,
-                    const std::function<absl::Status(const Caller&)>& read);
 
   EtcdJobs* const jobs_;
   EtcdEvents events_;
-  const Authorizer* const authorizer_;
-  AuditLog* const audit_;
+  const ApiGate gate_;
   Clock* const clock_;
-  Meters* const meters_;
   const LeaderNow leader_;
 };
 

@@ -1,4 +1,5 @@
-// JobService::TailLogs: sends the lines of consecutive attempts until the job has ended.
+#include "coordinator/api/tail_logs.h"
+
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
@@ -7,7 +8,7 @@
 #include "base/api/call_limits.h"
 #include "base/check.h"
 #include "base/limits.h"
-#include "coordinator/api/job_service.h"
+#include "coordinator/access/reader_streams.h"
 #include "coordinator/attempt/attempt_nodes.h"
 #include "coordinator/job/job_machine.h"
 #include "coordinator/job/job_plan.h"
@@ -97,11 +98,11 @@ absl::Status NotFoundOrUnavailable(const v1::Job& job, int32_t attempt, const st
 
 }  // namespace
 
-absl::Status JobService::TailAttempt(grpc::ServerContext* context, const v1::TailLogsRequest& request,
-                                     const v1::Job& job, int32_t attempt, LogWriter* writer) {
+absl::Status LogCalls::TailAttempt(const ApiCall& call, const v1::TailLogsRequest& request,
+                                   const v1::Job& job, int32_t attempt, Writer* writer) {
   const int32_t rank = request.has_rank() ? request.rank() : -1;
   const bool current = attempt == job.attempt();
-  const std::vector<NodeView> all = parts_.nodes->Snapshot();
+  const std::vector<NodeView> all = nodes_->Snapshot();
   std::vector<std::string> nodes = NodesOf(job, attempt, rank, all);
   if (request.evidence()) RemoveOldAgents(all, &nodes);
   LogRequest read = {{job.id(), attempt}, rank, request.follow() && !AttemptIsOver(job, attempt)};
@@ -110,10 +111,10 @@ absl::Status JobService::TailAttempt(grpc::ServerContext* context, const v1::Tai
   read.placements = PlacementsOf(job, attempt);
   // An agent may be queried before it has the launch, and then has no log of the attempt yet.
   const bool awaits_logs = read.follow && job.state() == v1::JOB_STATE_STARTING;
-  const std::shared_ptr<LogTail> tail = parts_.logs->Open(read, nodes, awaits_logs);
-  const std::shared_ptr<void> close(nullptr, [&](void*) { parts_.logs->Close(tail); });
+  const std::shared_ptr<LogTail> tail = logs_->Open(read, nodes, awaits_logs);
+  const std::shared_ptr<void> close(nullptr, [&](void*) { logs_->Close(tail); });
   absl::Time over = absl::InfiniteFuture();  // Or time of the last lines after that.
-  absl::Time asked = parts_.clock->Now();    // Last query of the agents without a log.
+  absl::Time asked = clock_->Now();          // Last query of the agents without a log.
   bool wrote = false;
   std::deque<v1::LogLines::Line> lines;
   v1::TailLogsResponse response;
@@ -129,15 +130,15 @@ absl::Status JobService::TailAttempt(grpc::ServerContext* context, const v1::Tai
       wrote = true;
     }
     if (got == LogTail::Got::kEnd) break;
-    FSDPD_RETURN_IF_ERROR(CheckStream(context));
-    const absl::Time now = parts_.clock->Now();
+    FSDPD_RETURN_IF_ERROR(call.CheckOpen());
+    const absl::Time now = clock_->Now();
     if (over == absl::InfiniteFuture()) {
-      FSDPD_ASSIGN_OR_RETURN(const v1::Job fresh, Find(job.id()));
+      FSDPD_ASSIGN_OR_RETURN(const v1::Job fresh, jobs_->Find(job.id()));
       if (AttemptIsOver(fresh, attempt)) over = now;
       const bool launched = fresh.attempt() != attempt || fresh.state() != v1::JOB_STATE_STARTING;
       if (awaits_logs && (now - asked >= kStreamPoll || launched)) {
         asked = now;
-        parts_.logs->RequestAgain(read, tail, /*last=*/launched);
+        logs_->RequestAgain(read, tail, /*last=*/launched);
       }
     } else if (!lines.empty()) {
       over = now;
@@ -162,54 +163,45 @@ absl::Status JobService::TailAttempt(grpc::ServerContext* context, const v1::Tai
     // All of its nodes were queried: one that is not connected would have returned an error.
     if (current) return status;
   }
-  return NotFoundOrUnavailable(job, attempt, parts_.nodes->Snapshot(), request.evidence(), status);
+  return NotFoundOrUnavailable(job, attempt, nodes_->Snapshot(), request.evidence(), status);
 }
 
 // Blocks until the job has an attempt after `attempt` or has ended. The watch is opened before the job is
 // read, so that no change in between is missed.
-absl::StatusOr<v1::Job> JobService::AwaitAttempt(grpc::ServerContext* context, const std::string& id,
-                                                 int32_t attempt) {
+absl::StatusOr<v1::Job> LogCalls::AwaitAttempt(const ApiCall& call, const std::string& id, int32_t attempt) {
   v1::WatchJobResponse ignored;
   for (;;) {
-    const std::shared_ptr<JobWatch> watch = parts_.board->Watch(id, 0);
-    FSDPD_ASSIGN_OR_RETURN(v1::Job job, Find(id));
+    const std::shared_ptr<JobWatch> watch = board_->Watch(id, 0);
+    FSDPD_ASSIGN_OR_RETURN(v1::Job job, jobs_->Find(id));
     if (job.attempt() > attempt || IsEnded(job.state())) return job;
     if (watch != nullptr) {
       while (watch->Next(kStreamPoll, &ignored) == JobWatch::Got::kUpdate &&
              ignored.job().attempt() <= attempt) {
       }
     }
-    FSDPD_RETURN_IF_ERROR(CheckStream(context));
+    FSDPD_RETURN_IF_ERROR(call.CheckOpen());
   }
 }
 
-absl::Status JobService::Tail(grpc::ServerContext* context, const v1::TailLogsRequest& request,
-                              LogWriter* writer) {
-  FSDPD_ASSIGN_OR_RETURN(v1::Job job, Find(request.id()));
+absl::Status LogCalls::TailLogs(const ApiCall& call, const v1::TailLogsRequest& request, Writer* writer) {
+  FSDPD_ASSIGN_OR_RETURN(v1::Job job, jobs_->Find(request.id()));
   FSDPD_RETURN_IF_ERROR(CheckRequest(request, job));
   if (job.attempt() == 0) {
     if (!request.follow() || IsEnded(job.state())) {
-      return WrongState(
-          "JOB_NOT_LAUNCHED", absl::StrCat("jobs/", job.id()),
-          absl::StrCat("job ", job.id(), " was not launched, so it has no logs: ", job.reason()));
+      return JobNotLaunched(job.id(), "logs", job.reason());
     }
-    FSDPD_ASSIGN_OR_RETURN(job, AwaitAttempt(context, job.id(), 0));
+    FSDPD_ASSIGN_OR_RETURN(job, AwaitAttempt(call, job.id(), 0));
     if (job.attempt() == 0) return absl::OkStatus();
   }
   int32_t attempt = request.has_attempt() ? request.attempt() : job.attempt();
   for (;;) {
-    const absl::Status read = TailAttempt(context, request, job, attempt, writer);
+    const absl::Status read = TailAttempt(call, request, job, attempt, writer);
     if (!request.follow() || request.has_attempt()) return read;
     if (!read.ok() && !absl::IsNotFound(read)) return read;
-    FSDPD_ASSIGN_OR_RETURN(job, AwaitAttempt(context, job.id(), attempt));
+    FSDPD_ASSIGN_OR_RETURN(job, AwaitAttempt(call, job.id(), attempt));
     if (job.attempt() == attempt) return read;  // The last attempt, and it had no log.
     attempt = job.attempt();
   }
-}
-
-grpc::Status JobService::TailLogs(grpc::ServerContext* context, const v1::TailLogsRequest* request,
-                                  LogWriter* writer) {
-  return ToGrpc(Tail(context, *request, writer));
 }
 
 }  // namespace fsdpd

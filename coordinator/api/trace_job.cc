@@ -1,5 +1,5 @@
-// JobService::TraceJob: orders the ranks to trace some of their next steps, and sends the traces when all
-// ranks have written them. Traces are read like logs, with the same limits (log_relay.h).
+#include "coordinator/api/trace_job.h"
+
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
@@ -7,8 +7,8 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "coordinator/access/reader_streams.h"
 #include "coordinator/agents/trace_order.h"
-#include "coordinator/api/job_service.h"
 #include "coordinator/attempt/attempt_nodes.h"
 #include "coordinator/job/job_plan.h"
 #include "coordinator/request/errors.h"
@@ -27,11 +27,7 @@ absl::Status CheckRequest(const v1::TraceJobRequest& request, const v1::Job& job
   const int64_t world = asked.nodes * asked.ranks_per_node;
   if (request.has_rank() && (request.rank() < 0 || request.rank() >= world))
     return BadField("rank", absl::StrCat("job ", job.id(), " has ranks 0..", world - 1));
-  if (job.attempt() == 0) {
-    return WrongState(
-        "JOB_NOT_LAUNCHED", absl::StrCat("jobs/", job.id()),
-        absl::StrCat("job ", job.id(), " was not launched, so it has no traces: ", job.reason()));
-  }
+  if (job.attempt() == 0) return JobNotLaunched(job.id(), "traces", job.reason());
   if (request.has_attempt() && (request.attempt() < 1 || request.attempt() > job.attempt()))
     return AttemptNotFound(job.id(), job.attempt());
   return absl::OkStatus();
@@ -61,10 +57,10 @@ absl::Status TracesNotFound(const v1::Job& job, int32_t attempt) {
 
 }  // namespace
 
-absl::Status JobService::AwaitTraces(grpc::ServerContext* context, const v1::Job& job,
+absl::Status TraceCalls::AwaitTraces(const ApiCall& call, const v1::Job& job,
                                      const v1::TraceJobResponse::Order& order, bool memory_snapshot,
-                                     TraceWriter* writer) {
-  const std::shared_ptr<TraceWait> wait = parts_.traces->Open(job, order);
+                                     Writer* writer) {
+  const std::shared_ptr<TraceWait> wait = traces_->Open(job, order);
   for (const v1::Job::Placement& part : job.placements()) {
     v1::CoordinatorMessage message;
     v1::Trace* trace = message.mutable_trace();
@@ -73,7 +69,7 @@ absl::Status JobService::AwaitTraces(grpc::ServerContext* context, const v1::Job
     trace->set_first_step(order.first_step());
     trace->set_steps(order.steps());
     trace->set_memory_snapshot(memory_snapshot);
-    if (!parts_.nodes->Send(part.node(), std::move(message)))
+    if (!nodes_->Send(part.node(), std::move(message)))
       return absl::UnavailableError(absl::StrCat("the agent of node ", part.node(), " is not connected"));
   }
   v1::TraceJobResponse response;
@@ -84,21 +80,21 @@ absl::Status JobService::AwaitTraces(grpc::ServerContext* context, const v1::Job
       *response.mutable_trace() = std::move(trace);
       if (!writer->Write(response)) return absl::CancelledError("the client disconnected");
     }
-    return CheckStream(context);
+    return call.CheckOpen();
   };
   bool over = false;
   int64_t missing = wait->missing();
-  absl::Time heard = parts_.clock->Now();
+  absl::Time heard = clock_->Now();
   while (!over && wait->missing() > 0) {
     // Read before the results are taken: on a stream, a rank's result precedes its end.
-    FSDPD_ASSIGN_OR_RETURN(const v1::Job fresh, Find(job.id()));
+    FSDPD_ASSIGN_OR_RETURN(const v1::Job fresh, jobs_->Find(job.id()));
     over = AttemptIsOver(fresh, job.attempt());
     FSDPD_RETURN_IF_ERROR(hand_on(over ? absl::ZeroDuration() : kStreamPoll));
     // A result is sent only once, and the rank's disk may hang: give up after a silence.
     const bool due = fresh.last_step().step() >= order.first_step() + order.steps();
-    if (!due || wait->missing() < missing) heard = parts_.clock->Now();
+    if (!due || wait->missing() < missing) heard = clock_->Now();
     missing = wait->missing();
-    if (missing > 0 && parts_.clock->Now() - heard >= kSilence) {
+    if (missing > 0 && clock_->Now() - heard >= kSilence) {
       return WrongState("TRACES_MISSING", absl::StrCat("jobs/", job.id()),
                         absl::StrCat(missing, " of the traces did not arrive after the last traced step"));
     }
@@ -110,14 +106,14 @@ absl::Status JobService::AwaitTraces(grpc::ServerContext* context, const v1::Job
                                  wait->missing(), " of its traces were written"));
 }
 
-absl::Status JobService::SendTraces(grpc::ServerContext* context, const v1::Job& job, const LogRequest& read,
-                                    TraceWriter* writer) {
-  const std::vector<NodeView> all = parts_.nodes->Snapshot();
+absl::Status TraceCalls::SendTraces(const ApiCall& call, const v1::Job& job, const LogRequest& read,
+                                    Writer* writer) {
+  const std::vector<NodeView> all = nodes_->Snapshot();
   const std::vector<std::string> nodes = NodesOf(job, read.attempt.attempt, read.rank, all);
   FSDPD_RETURN_IF_ERROR(CheckAgents(nodes, all));
-  const std::shared_ptr<LogTail> tail = parts_.logs->Open(read, nodes);
-  const std::shared_ptr<void> close(nullptr, [&](void*) { parts_.logs->Close(tail); });
-  absl::Time heard = parts_.clock->Now();
+  const std::shared_ptr<LogTail> tail = logs_->Open(read, nodes);
+  const std::shared_ptr<void> close(nullptr, [&](void*) { logs_->Close(tail); });
+  absl::Time heard = clock_->Now();
   bool wrote = false;
   std::deque<v1::LogLines::Line> lines;
   v1::TraceJobResponse response;
@@ -131,9 +127,9 @@ absl::Status JobService::SendTraces(grpc::ServerContext* context, const v1::Job&
       wrote = true;
     }
     if (got == LogTail::Got::kEnd) break;
-    FSDPD_RETURN_IF_ERROR(CheckStream(context));
-    if (!lines.empty()) heard = parts_.clock->Now();
-    if (parts_.clock->Now() - heard >= kSilence)
+    FSDPD_RETURN_IF_ERROR(call.CheckOpen());
+    if (!lines.empty()) heard = clock_->Now();
+    if (clock_->Now() - heard >= kSilence)
       return absl::UnavailableError("traces are incomplete, because not all of the job's nodes answer");
   }
   // A node whose ranks could not write has reported that before; a node that never hosted an older attempt
@@ -142,9 +138,8 @@ absl::Status JobService::SendTraces(grpc::ServerContext* context, const v1::Job&
   return absl::IsNotFound(status) && wrote ? absl::OkStatus() : status;
 }
 
-absl::Status JobService::Trace(grpc::ServerContext* context, const v1::TraceJobRequest& request,
-                               TraceWriter* writer) {
-  FSDPD_ASSIGN_OR_RETURN(const v1::Job job, Find(request.id()));
+absl::Status TraceCalls::TraceJob(const ApiCall& call, const v1::TraceJobRequest& request, Writer* writer) {
+  FSDPD_ASSIGN_OR_RETURN(const v1::Job job, jobs_->Find(request.id()));
   FSDPD_RETURN_IF_ERROR(CheckRequest(request, job));
   LogRequest read;
   read.attempt = {job.id(), request.has_attempt() ? request.attempt() : job.attempt()};
@@ -154,24 +149,19 @@ absl::Status JobService::Trace(grpc::ServerContext* context, const v1::TraceJobR
   read.traces->set_first(1);
   read.traces->set_last(std::numeric_limits<int64_t>::max());
   if (request.steps() == 0) {
-    const absl::Status sent = SendTraces(context, job, read, writer);
+    const absl::Status sent = SendTraces(call, job, read, writer);
     return absl::IsNotFound(sent) ? TracesNotFound(job, read.attempt.attempt) : sent;
   }
   FSDPD_ASSIGN_OR_RETURN(const v1::TraceJobResponse::Order order, OrderTrace(job, request.steps()));
-  const std::vector<NodeView> all = parts_.nodes->Snapshot();
+  const std::vector<NodeView> all = nodes_->Snapshot();
   FSDPD_RETURN_IF_ERROR(CheckAgents(NodesOf(job, job.attempt(), /*rank=*/-1, all), all));
-  const absl::Status awaited = AwaitTraces(context, job, order, request.memory_snapshot(), writer);
+  const absl::Status awaited = AwaitTraces(call, job, order, request.memory_snapshot(), writer);
   if (!awaited.ok() && !absl::IsFailedPrecondition(awaited)) return awaited;
   // Traces that exist are sent even if ranks ended before they had written all.
   read.traces->set_first(order.first_step());
   read.traces->set_last(order.first_step() + order.steps() - 1);
-  const absl::Status sent = SendTraces(context, job, read, writer);
+  const absl::Status sent = SendTraces(call, job, read, writer);
   return awaited.ok() && !absl::IsNotFound(sent) ? sent : awaited;
-}
-
-grpc::Status JobService::TraceJob(grpc::ServerContext* context, const v1::TraceJobRequest* request,
-                                  TraceWriter* writer) {
-  return ToGrpc(Trace(context, *request, writer));
 }
 
 }  // namespace fsdpd

@@ -1,5 +1,4 @@
-// Reported facts about one attempt: which ranks are ready, which have exited and how, and which nodes have no
-// process left. It stores facts only; the verdict (verdict.h) draws conclusions. Therefore a repeated or late
+// Reported facts about one attempt, from which the verdict (verdict.h) draws conclusions. A repeated or late
 // message changes nothing, and after a failed write the next tick repeats the decision.
 //
 // Not thread-safe: used only by the reconciler's thread.
@@ -52,8 +51,7 @@ struct NodePart {
   v1::FreedMemory memory;  // Reported by the agent with Stopped.
   // Since when the agent is back without some ranks whose end was not reported.
   absl::Time missing_since = absl::InfiniteFuture();
-  // Since when the agent is back with ranks whose end was not reported. A rank that has ended counts as
-  // hosted until its exit is reported, which comes next.
+  // Since when the agent is back with ranks whose end was not reported.
   absl::Time back_since = absl::InfiniteFuture();
   absl::Time last_ended = absl::InfinitePast();  // Newest end of its ranks; an agent reports ends in order.
 };
@@ -91,11 +89,9 @@ class AttemptFacts {
   bool TakeStopped(const std::string& node, const v1::FreedMemory& memory = {});
   bool TakeNoProgress(const std::string& node, int rank, const v1::RankNoProgress& no_progress,
                       absl::Time now);
-  // Whether the launch of the agent's part was not delivered: the coordinator died before it had sent what
-  // was stored, or the stream broke. Only the agent process that the launch was sent to can prove this; the
-  // ranks of another process are unknown, whatever happened to its disk. True: the part must be launched, as
-  // if there had been no stream. REQUIRES: called before TakeAttached(), for an agent that hosts no rank of
-  // the attempt.
+  // Whether the launch of the agent's part was not delivered, so that the part must be launched. Only the
+  // agent process that the launch was sent to can prove this. REQUIRES: called before TakeAttached(), for an
+  // agent that hosts no rank of the attempt.
   bool TakeUndeliveredLaunch(const v1::Register& info);
   // The agent of `node` registered and hosts these ranks of the attempt.
   bool TakeAttached(const std::string& node, const std::set<int>& hosted, absl::Time now);
@@ -116,8 +112,7 @@ class AttemptFacts {
   bool HasAnySign() const;    // Any rank was ever known to be ready, hosted or ended.
   // The first failed exit by RankFacts::ended; null if no rank failed. Exits of ranks that were ordered to
   // stop, or that failed because of a peer, count only if no other rank failed. A rank that was killed from
-  // outside precedes ranks that failed up to kExitTime before it: it takes that long to exit, while its peers
-  // lose it immediately.
+  // outside precedes ranks that failed up to kExitTime before it, because its peers lose it immediately.
   const v1::RankExit* FirstFailure() const;
   absl::Time LastEnd() const;  // InfiniteFuture while the end of a rank is unknown, or there are no ranks.
 

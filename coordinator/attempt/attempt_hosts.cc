@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/limits.h"
+#include "base/lookup.h"
 
 namespace fsdpd {
 namespace {
@@ -118,25 +119,16 @@ AttemptHosts::FilterResult AttemptHosts::Filter(const std::string& node, v1::Age
 }
 
 const char* RefusedKindOf(const v1::AgentMessage& message) {
-  switch (message.body_case()) {
-    case v1::AgentMessage::kRegister:
-      return "registration";
-    case v1::AgentMessage::kHeartbeat:
-      return "compute_times";
-    case v1::AgentMessage::kLogs:
-      return "log";
-    case v1::AgentMessage::kPreflight:
-      return "preflight";
-    case v1::AgentMessage::kStopped:
-      return "stopped";
-    case v1::AgentMessage::kTraceResult:
-      return "trace";
-    case v1::AgentMessage::kRendezvousSet:
-    case v1::AgentMessage::kRendezvousGet:
-      return "rendezvous";
-    default:
-      return "rank";
-  }
+  constexpr std::pair<v1::AgentMessage::BodyCase, const char*> kKinds[] = {
+      {v1::AgentMessage::kRegister, "registration"},
+      {v1::AgentMessage::kHeartbeat, "compute_times"},
+      {v1::AgentMessage::kLogs, "log"},
+      {v1::AgentMessage::kPreflight, "preflight"},
+      {v1::AgentMessage::kStopped, "stopped"},
+      {v1::AgentMessage::kTraceResult, "trace"},
+      {v1::AgentMessage::kRendezvousSet, "rendezvous"},
+      {v1::AgentMessage::kRendezvousGet, "rendezvous"}};
+  return Lookup(kKinds, message.body_case(), "rank");
 }
 
 }  // namespace fsdpd

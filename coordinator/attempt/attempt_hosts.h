@@ -1,11 +1,10 @@
-// Registry of which nodes host which ranks of which attempts: the trust boundary between nodes. The
-// certificate of an agent proves its node's name. A report about an attempt counts only if the coordinator
-// placed that attempt, or that rank of it, on this node. AgentSession calls Filter() before any other code
-// sees a message. HostingOf() judges what a registration claims to host, from the job's stored record.
+// Registry of which nodes host which ranks of which attempts: the trust boundary between nodes. A report
+// about an attempt counts only if the coordinator placed that attempt, or that rank of it, on this node.
+// AgentSession calls Filter() before any other code sees a message. HostingOf() judges what a registration
+// claims to host, from the job's stored record.
 //
 // The reconciler opens an attempt before it sends the launch, and closes it when no node has a process of it
-// left. A message about an attempt that is not open is stale: agents repeat the end of their ranks for a
-// while.
+// left. A message about an attempt that is not open is stale.
 //
 // Thread-safe.
 #pragma once

@@ -2,9 +2,8 @@
 // which have the same work. Ranks wait for each other, so a slow rank does not show in step times. Agents
 // forward compute times that ranks report anyway (agent/metrics/compute_times.h).
 //
-// Score = compute time per step / median of the other ranks. A rank that is twice as slow has 2, in a job of
-// two ranks and in one of a thousand. Older reports have half their weight after three newer ones
-// (kRetained), so a score covers about the last half minute.
+// Score = compute time per step / median of the other ranks: 2 for a rank that is twice as slow. A report has
+// half its weight after three newer ones (kRetained): a score covers about the last half minute.
 //
 // Pure; not thread-safe.
 #pragma once

@@ -4,8 +4,6 @@
 #include <absl/strings/str_join.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 namespace fsdpd {
 namespace {
 

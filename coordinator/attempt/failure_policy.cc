@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/fnv1a.h"
+#include "base/lookup.h"
 #include "base/rank/exit_code.h"
 #include "coordinator/job/job_checkpoints.h"
 #include "coordinator/job/job_plan.h"
@@ -17,20 +18,17 @@ namespace {
 constexpr absl::Duration kFirstRetry = absl::Seconds(1);
 constexpr absl::Duration kLongestRetry = absl::Minutes(1);
 
-v1::FailureCause CauseOf(const v1::ErrorClass& fault) {
-  switch (fault.kind()) {
-    case v1::ErrorClass::KIND_CONFIGURATION:
-      return v1::FAILURE_CAUSE_CONFIGURATION;
-    case v1::ErrorClass::KIND_DATA:
-      return v1::FAILURE_CAUSE_DATA;
-    case v1::ErrorClass::KIND_NODE:
-      return v1::FAILURE_CAUSE_NODE;
-    case v1::ErrorClass::KIND_DISK:
-      return v1::FAILURE_CAUSE_DISK;
-    default:  // Including values of newer agents.
-      return v1::FAILURE_CAUSE_UNSPECIFIED;
-  }
-}
+// Other kinds, including those of newer agents, are unknown.
+constexpr std::pair<v1::ErrorClass::Kind, v1::FailureCause> kCauses[] = {
+    {v1::ErrorClass::KIND_CONFIGURATION, v1::FAILURE_CAUSE_CONFIGURATION},
+    {v1::ErrorClass::KIND_DATA, v1::FAILURE_CAUSE_DATA},
+    {v1::ErrorClass::KIND_NODE, v1::FAILURE_CAUSE_NODE},
+    {v1::ErrorClass::KIND_DISK, v1::FAILURE_CAUSE_DISK}};
+constexpr std::pair<v1::FailureCause, const char*> kCauseTexts[] = {
+    {v1::FAILURE_CAUSE_CONFIGURATION, " by its configuration"},
+    {v1::FAILURE_CAUSE_DATA, " by its data"},
+    {v1::FAILURE_CAUSE_NODE, " by its node"},
+    {v1::FAILURE_CAUSE_DISK, " by a full disk"}};
 
 bool WasNotLaunched(const v1::Job::Failure& failure) {
   return failure.signal() == 0 && failure.exit_code() == kRefusedExitCode;
@@ -40,7 +38,8 @@ v1::FailureCause CauseOf(const v1::Job::Failure& failure) {
   if (failure.has_bad_step()) return v1::FAILURE_CAUSE_BAD_STEP;
   if (failure.refused() || failure.drained() || failure.newer_attempt() > 0) return v1::FAILURE_CAUSE_DRAINED;
   if (failure.has_hang()) return v1::FAILURE_CAUSE_HANG;
-  const v1::FailureCause reported = CauseOf(failure.error_class());
+  const v1::FailureCause reported =
+      Lookup(kCauses, failure.error_class().kind(), v1::FAILURE_CAUSE_UNSPECIFIED);
   if (reported != v1::FAILURE_CAUSE_UNSPECIFIED) return reported;
   const bool not_of_a_rank = failure.rank() < 0 && !failure.node().empty();
   if (not_of_a_rank || WasNotLaunched(failure) || failure.stopped_by_agent()) return v1::FAILURE_CAUSE_NODE;
@@ -119,20 +118,7 @@ int FailuresInARow(const v1::Job& job) {
 
 }  // namespace
 
-const char* CauseText(v1::FailureCause cause) {
-  switch (cause) {
-    case v1::FAILURE_CAUSE_CONFIGURATION:
-      return " by its configuration";
-    case v1::FAILURE_CAUSE_DATA:
-      return " by its data";
-    case v1::FAILURE_CAUSE_NODE:
-      return " by its node";
-    case v1::FAILURE_CAUSE_DISK:
-      return " by a full disk";
-    default:
-      return "";
-  }
-}
+const char* CauseText(v1::FailureCause cause) { return Lookup(kCauseTexts, cause, ""); }
 
 void Classify(v1::Job::Failure* failure) {
   failure->set_cause(CauseOf(*failure));

@@ -3,20 +3,15 @@
 // (ErrorClass), or from what the coordinator observed itself.
 //
 //   * An error that every attempt would repeat ends the job immediately. So does any other configuration or
-//     data error
-// before the job's first step, because a user must fix it. Exception: ErrorClass.node_only is retried once,
-// on another node if one has capacity. After a step the files were readable once and may return (a volume
-// that was not mounted), so more attempts follow.
-//   * A final checkpoint without disk space ends the job: another attempt would train to the end again and
-//     fail until a
-// user frees space.
+//     data error before the job's first step, because a user must fix it. Exception: ErrorClass.node_only is
+//     retried once, on another node if one has capacity. After a step the files were readable once and may
+//     return (a volume that was not mounted), so more attempts follow.
+//   * A final checkpoint without disk space ends the job: another attempt would train to the end again.
 //   * With checkpoints, three attempts in a row without progress over the one before end the job, regardless
-//     of
-// restart.max_attempts. Attempts that failed because of a node do not count.
+//     of restart.max_attempts. Attempts that failed because of a node do not count.
 //   * A node is blamed if the job did not cause the failure: the node or its agent was lost, a device did not
-//     respond or a
-// rank could not be started at a launch, or the kernel does not release a rank. A rank that crashes or is
-// killed does not blame its node, because a job that crashes by itself does so on every node.
+//     respond or a rank could not be started at a launch, or the kernel does not release a rank. A rank that
+//     crashes or is killed does not blame its node, because a job that crashes does so on every node.
 //
 // Pure, and independent of clocks.
 #pragma once

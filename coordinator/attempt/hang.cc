@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <map>
-#include <string>
 #include <tuple>
 #include <utility>
 
 #include "base/check.h"
+#include "base/lookup.h"
 #include "base/text.h"
 #include "coordinator/attempt/rank_positions.h"
 
@@ -151,41 +151,25 @@ const StalledRank* FindCause(const std::vector<StalledRank>& ranks) {
   return FirstOf(ranks, [](const StalledRank& rank) { return !rank.ended && IsAbsent(rank); });
 }
 
-const char* DescribePhase(v1::RankPhase phase) {
-  switch (phase) {
-    case v1::RANK_PHASE_STARTING:
-      return "while it starts";
-    case v1::RANK_PHASE_LOADING:
-      return "while it connects to other ranks and loads its state";
-    case v1::RANK_PHASE_READING:
-      return "while it reads its data";
-    case v1::RANK_PHASE_SAVING:
-      return "while it waits for a checkpoint to be written";
-    case v1::RANK_PHASE_ENDING:
-      return "after its last step";
-    default:
-      return "";
-  }
-}
+constexpr std::pair<v1::RankPhase, const char*> kPhases[] = {
+    {v1::RANK_PHASE_STARTING, "while it starts"},
+    {v1::RANK_PHASE_LOADING, "while it connects to other ranks and loads its state"},
+    {v1::RANK_PHASE_READING, "while it reads its data"},
+    {v1::RANK_PHASE_SAVING, "while it waits for a checkpoint to be written"},
+    {v1::RANK_PHASE_ENDING, "after its last step"}};
+constexpr std::pair<v1::ProcessState, const char*> kProcesses[] = {
+    {v1::PROCESS_STATE_STOPPED, "stopped by a signal"},
+    {v1::PROCESS_STATE_BLOCKED, "blocked in the kernel"},
+    {v1::PROCESS_STATE_GONE, "its process has ended"}};
 
 std::string WhereOf(const StalledRank& rank) {
-  std::string text = DescribePhase(rank.no_progress.phase());
+  std::string text = Lookup(kPhases, rank.no_progress.phase(), "");
   if (rank.no_progress.position().empty()) return text;
   return absl::StrCat(text, text.empty() ? "" : ", ", "in ", rank.no_progress.position());
 }
 
 const char* DescribeProcess(const StalledRank& rank) {
-  if (rank.ended) return "it has ended";
-  switch (rank.no_progress.process()) {
-    case v1::PROCESS_STATE_STOPPED:
-      return "stopped by a signal";
-    case v1::PROCESS_STATE_BLOCKED:
-      return "blocked in the kernel";
-    case v1::PROCESS_STATE_GONE:
-      return "its process has ended";
-    default:
-      return "";
-  }
+  return rank.ended ? "it has ended" : Lookup(kProcesses, rank.no_progress.process(), "");
 }
 
 std::string DescribeWaits(const Waiting& waiting) {

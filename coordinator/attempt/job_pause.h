@@ -1,7 +1,6 @@
 // Pausing of jobs: which jobs may be paused, and what PAUSED guarantees. Ranks save after the same step and
 // exit, as for a cancelled job. The job becomes PAUSED when all are gone, with the step of the newest
-// committed checkpoint, from which it resumes. Ranks that cannot save in time still exit: the lost steps are
-// counted and reported with the reason.
+// committed checkpoint. Steps that ranks could not save in time are counted and reported with the reason.
 //
 // Ranks on a lost node may still train and save, so the job remains PAUSING until the agent is back, however
 // long that takes. A user who knows the state of the node can resume or cancel the job.
@@ -35,7 +34,7 @@ std::string UnconfirmedText(const std::vector<std::string>& nodes);
 // Adds the memory state of the GPUs of an attempt that is gone.
 void AddFreedMemory(const std::vector<NodePart>& parts, v1::Job::Pause* pause);
 
-// What happens to a job that waits for ranks to exit on nodes that do not report it; "" if it is STOPPING.
+// What happens to a job that waits for ranks on nodes that do not report their exit; "" if it is STOPPING.
 std::string NextStepText(const v1::Job& job);
 
 // For the cancellation of a job without ranks: where it could resume from, if it ever ran. REQUIRES: QUEUED

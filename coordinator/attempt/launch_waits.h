@@ -1,10 +1,9 @@
 // Unacknowledged launches of one attempt: decides when the coordinator resends a launch, and when it fails
 // the attempt because of a node.
 //
-// An agent that set Register.acknowledges_launches answers a Launch with RankUpdate.launch_acknowledged, or
-// with the exits of the ranks that it rejects. Any other report about the attempt, and the agent's next
-// registration, also count as an answer. Agents of an older release do not acknowledge, and there a long
-// restore looks like a lost launch. Their launches are reported as late but neither resent nor failed.
+// An agent that set Register.acknowledges_launches answers a Launch with RankUpdate.launch_acknowledged. Any
+// other report about the attempt, and the agent's next registration, also count as an answer. Agents of an
+// older release do not acknowledge: their launches are reported as late but neither resent nor failed.
 //
 //   Sent -> TakeDue, which returns the node every kResendLaunchEvery
 //        -> Answered, or Expired kLaunchAnsweredWithin after Sent
@@ -41,8 +40,6 @@ class LaunchWaits {
   void Sent(const std::string& node, bool acknowledges, absl::Time now);
   void Answered(const std::string& node) { waits_.erase(node); }
   void AllAnswered() { waits_.clear(); }
-  // The coordinator did not run for a while, so answers may have arrived that it has not read: restarts all
-  // waits.
   void RestartWaits(absl::Time now);
 
   // Returns the nodes whose launch should be resent now, each once per kResendLaunchEvery.

@@ -1,16 +1,12 @@
-// Failure counts of nodes: decides whether a node is cordoned because attempts failed on it
-// (failure_policy.h), of any job. A node is cordoned after two such failures within kFailuresWithin unless a
-// job ended well there in between. Failures of attempts that ran at the time of an earlier failure belong to
-// the same event. So do the end of an agent process and all earlier failures in that process's life: an
-// attempt launched before the coordinator noticed a crash fails by the same crash.
+// Failure counts of nodes: decides whether a node is cordoned because attempts of any job failed on it
+// (failure_policy.h). A node is cordoned after two such failures within kFailuresWithin unless a job ended
+// well there in between. Failures of attempts that ran at the time of an earlier failure belong to the same
+// event. So do the end of an agent process and all earlier failures in that process's life.
 //
 // A job that fails by one node after another without progress is the likely cause itself, for example because
 // the kernel kills agents for its memory use. Its failures count against no node.
 //
-// Uses the coordinator's monotonic clock, so date changes have no effect. Node.health stores the count
-// across restarts.
-//
-// Not thread-safe.
+// Node.health stores the count across restarts. Not thread-safe.
 #pragma once
 
 #include <absl/time/time.h>
@@ -29,7 +25,7 @@ class NodeFailures {
   // Counts the failure of job.failure(), whose attempt is over. Returns why its node should be cordoned, or
   // "". REQUIRES: the failure blames its node.
   std::string Take(const v1::Job& job, absl::Time now, absl::Time wall);
-  // An agent process registered. A new `instance` starts a new life.
+  // A new `instance` starts a new life.
   void Attached(const std::string& node, const std::string& instance, absl::Time wall);
   void ForgetNode(const std::string& node) { lives_.erase(node); }
 

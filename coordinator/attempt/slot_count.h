@@ -28,8 +28,7 @@ std::vector<NodeSlots> CountSlots(const std::vector<const NodeView*>& nodes,
                                   const std::map<AttemptRef, AttemptFacts>& attempts);
 // A node and held devices there.
 using HeldDevices = std::pair<std::string_view, absl::Span<const int>>;
-// Counts the free slots of each node like CountSlots(), without the other fields: every tick calls it for
-// thousands of nodes.
+// The free slots of each node as in CountSlots(). Every tick calls it for thousands of nodes.
 std::map<std::string, int> CountFree(const std::vector<const NodeView*>& nodes,
                                      const std::vector<HeldDevices>& held);
 

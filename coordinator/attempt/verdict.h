@@ -1,24 +1,10 @@
 // Failure attribution (verdict): the failure policy as one pure function of (job, facts about its attempt,
 // presence of nodes, now). The reconciler calls it on every tick and applies the result.
 //
-// Cause of a failure:
-//   * The first failure is the cause. Ranks that lose a peer also fail, and their exits may arrive earlier,
-//     so the cause is decided `settle` (a delay) after the first one was seen.
-//   * A node that is lost, or reconnects without its ranks, fails the attempt; no rank is to blame. The peers
-//     of its ranks notice first, by broken connections. Their failures are not judged while a node is
-//     disconnected or until it has reported what it buffered meanwhile.
-//   * Ranks that their agent stopped without an order are the cause of their peers' failures, unless those
-//     came long before: an agent without its coordinator stops the remaining ranks after a failure. They are
-//     not the cause of a rank that was killed before, or ended before on the same node.
-//   * A rank without progress that the others wait for fails an attempt in which nothing progresses (hang.h).
-//     Failures take precedence, because they end that wait.
-//   * A launch that a connected agent does not acknowledge is resent, and then fails the attempt with that
-//     node as its cause (launch_waits.h).
+// Cause of a failure (attempt_failure.h):
 //   * A cause that was found while the attempt was up is final, unless a rank is reported to have failed
 //     before it: it is stored with the job, and compared only with the facts that are still known.
-//   * A step that makes the job rewind (train.on_nonfinite or on_spike) is the cause whatever else failed:
-//     every rank detects it, but a rank's report may come late. It does not count as an attempt; bad_steps.h
-//     bounds it.
+//   * A step that makes the job rewind does not count as an attempt; bad_steps.h bounds it.
 //
 // Not counted as attempts:
 //   * An agent that is asked to stop, such as that of a drained node, fails no job. The next attempt resumes
@@ -51,36 +37,20 @@
 #include <absl/strings/string_view.h>
 #include <absl/time/time.h>
 
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "coordinator/attempt/attempt_facts.h"
+#include "coordinator/attempt/attempt_failure.h"
 #include "coordinator/job/job_machine.h"
+#include "coordinator/nodes/agent_lease.h"
 
 namespace fsdpd {
 
 // Start of the reason of a job whose ranks are gone while that cannot be stored. A silent node that returns
 // with ranks replaces it.
 inline constexpr char kWaitsForStore[] = "waiting only for the store: ";
-
-enum class Presence {
-  kConnected,
-  kExpected,      // No message since the coordinator's start, and still within its time to reconnect.
-  kDisconnected,  // No stream, but not yet lost.
-  kLost,
-};
-using PresenceOf = std::function<Presence(const std::string& node)>;
-
-struct VerdictOptions {
-  absl::Duration settle = absl::Milliseconds(300);  // Time for the true first failure to arrive.
-  // Time for the cause to arrive if ranks report that they exited because of a peer: its agent may be starved
-  // of CPU time.
-  absl::Duration cause_settle = absl::Seconds(5);
-  absl::Duration missing_settle =
-      absl::Seconds(2);  // Time for exits that an agent resends after a reconnect.
-};
 
 struct Verdict {
   std::optional<JobEvent> event;  // Empty: nothing to do.
@@ -118,8 +88,6 @@ std::vector<std::string> DeletedHostsIn(absl::string_view reason);
 
 // Every node has confirmed that nothing is left, or is lost.
 bool IsGone(const AttemptFacts& facts, const PresenceOf& presence);
-
-inline constexpr char kIsLost[] = " is lost";  // The suffix of WhyNothingIsSaved() if a node is lost.
 
 // For an attempt whose ranks should save a checkpoint together and leave: why they no longer can; "" while
 // they can.

@@ -12,8 +12,6 @@
 namespace fsdpd {
 namespace {
 
-using prometheus::MetricFamily;
-
 const char* NameOf(Meters::Submit outcome) {
   switch (outcome) {
     case Meters::Submit::kAccepted:
@@ -70,12 +68,6 @@ std::optional<int64_t> BeginOf(const v1::Job& job, InStretch in_stretch) {
 
 bool IsQueued(v1::JobState state) {
   return state == v1::JOB_STATE_QUEUED || state == v1::JOB_STATE_PREFLIGHT;
-}
-
-MetricFamily CountsAs(const char* name, const char* label, const std::map<std::string, double>& counts) {
-  MetricFamily family = FamilyOf(CoordinatorMetrics(), name);
-  for (const auto& [value, count] : counts) AddSample(&family, {{label, value}}, count);
-  return family;
 }
 
 }  // namespace
@@ -174,40 +166,40 @@ void Meters::Stepped(const v1::Job& job, int64_t last, int64_t newest, absl::Tim
   recoveries_.at("replay").Add(*replay);
 }
 
-std::vector<MetricFamily> Meters::Collect() const {
-  const auto family_of = [](const char* name) { return FamilyOf(CoordinatorMetrics(), name); };
+void Meters::AddTo(MetricSamples* samples) const {
   MutexLock lock(&mutex_);
-  std::vector<MetricFamily> families;
-  MetricFamily calls = family_of("fsdpd_rpc_seconds");
   for (const auto& [key, histogram] : calls_)
-    histogram.AddTo(&calls, {{"method", key.first}, {"code", absl::StatusCodeToString(key.second)}});
-  MetricFamily streams = family_of("fsdpd_stream_calls_total");
+    samples->Add("fsdpd_rpc_seconds", histogram,
+                 {{"method", key.first}, {"code", absl::StatusCodeToString(key.second)}});
   for (const auto& [key, count] : streams_)
-    AddSample(&streams, {{"method", key.first}, {"code", absl::StatusCodeToString(key.second)}}, count);
-  MetricFamily restarts = family_of("fsdpd_job_restarts_total");
+    samples->Add("fsdpd_stream_calls_total", count,
+                 {{"method", key.first}, {"code", absl::StatusCodeToString(key.second)}});
   for (const auto& [key, count] : restarts_)
-    AddSample(&restarts, {{"cause", key.first}, {"mode", key.second}}, count);
-  MetricFamily store = family_of("fsdpd_store_seconds");
-  for (const auto& [operation, histogram] : store_) histogram.AddTo(&store, {{"operation", operation}});
-  MetricFamily recoveries = family_of("fsdpd_recovery_seconds");
-  for (const auto& [phase, histogram] : recoveries_) histogram.AddTo(&recoveries, {{"phase", phase}});
-  for (MetricFamily* each : {&calls, &streams, &restarts, &store, &recoveries})
-    families.push_back(std::move(*each));
-  families.push_back(CountsAs("fsdpd_open_streams", "method", open_streams_));
-  families.push_back(CountsAs("fsdpd_submits_total", "outcome", submits_));
-  families.push_back(CountsAs("fsdpd_submit_violations_total", "rule", refusals_));
-  families.push_back(CountsAs("fsdpd_agent_messages_rejected_total", "kind", refused_from_agents_));
-  families.push_back(family_of("fsdpd_revoked_agent_streams_total"));
-  AddSample(&families.back(), {}, refused_revoked_);
-  families.push_back(CountsAs("fsdpd_job_transitions_total", "to", transitions_));
-  families.push_back(CountsAs("fsdpd_job_failures_total", "cause", failures_));
-  families.push_back(CountsAs("fsdpd_store_errors_total", "operation", store_errors_));
-  for (const auto& [name, histogram] :
-       {std::pair("fsdpd_tick_seconds", &ticks_), std::pair("fsdpd_queue_wait_seconds", &queue_waits_)}) {
-    MetricFamily family = family_of(name);
-    histogram->AddTo(&family, {});
-    families.push_back(std::move(family));
-  }
+    samples->Add("fsdpd_job_restarts_total", count, {{"cause", key.first}, {"mode", key.second}});
+  for (const auto& [operation, histogram] : store_)
+    samples->Add("fsdpd_store_seconds", histogram, {{"operation", operation}});
+  for (const auto& [phase, histogram] : recoveries_)
+    samples->Add("fsdpd_recovery_seconds", histogram, {{"phase", phase}});
+  const auto add_counts = [&](const char* name, const char* label, const Counts& counts) {
+    for (const auto& [value, count] : counts) samples->Add(name, count, {{label, value}});
+  };
+  add_counts("fsdpd_open_streams", "method", open_streams_);
+  add_counts("fsdpd_submits_total", "outcome", submits_);
+  add_counts("fsdpd_submit_violations_total", "rule", refusals_);
+  add_counts("fsdpd_agent_messages_rejected_total", "kind", refused_from_agents_);
+  add_counts("fsdpd_job_transitions_total", "to", transitions_);
+  add_counts("fsdpd_job_failures_total", "cause", failures_);
+  add_counts("fsdpd_store_errors_total", "operation", store_errors_);
+  samples->Add("fsdpd_revoked_agent_streams_total", refused_revoked_);
+  samples->Add("fsdpd_tick_seconds", ticks_);
+  samples->Add("fsdpd_queue_wait_seconds", queue_waits_);
+}
+
+std::vector<prometheus::MetricFamily> Meters::Collect() const {
+  MetricSamples samples(CoordinatorMetrics());
+  std::vector<prometheus::MetricFamily> families;
+  AddTo(&samples);
+  samples.MoveTo(&families);
   return families;
 }
 

@@ -17,7 +17,7 @@
 
 #include "base/mutex.h"
 #include "base/process/metric.h"
-#include "coordinator/metrics/metrics.h"
+#include "coordinator/metrics/coordinator_metrics.h"
 #include "proto/fsdpd/v1/coordinator.pb.h"
 
 namespace fsdpd {
@@ -47,7 +47,8 @@ class Meters {
   // The job received a step report. `last` and `newest` are those of ReplayOf() (recovery.h).
   void Stepped(const v1::Job& job, int64_t last, int64_t newest, absl::Time now);
 
-  std::vector<prometheus::MetricFamily> Collect() const;
+  void AddTo(MetricSamples* samples) const;
+  std::vector<prometheus::MetricFamily> Collect() const;  // For tests.
 
  private:
   using CallKey = std::pair<std::string, absl::StatusCode>;

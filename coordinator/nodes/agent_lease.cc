@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "base/limits.h"
-
 namespace fsdpd {
 namespace {
 

@@ -1,14 +1,10 @@
-// Lease of each agent: decides when a silent agent is lost. The coordinator itself may be suspended: stopped,
-// migrated, or starved of CPU. Meanwhile agents get no answers, give up their streams after some seconds, and
-// their messages wait in sockets. Therefore silence counts only while the coordinator is awake, and after a
-// pause agents have the same grace to reconnect as after a start. A later pause does not renew that grace, so
-// a coordinator that stalls repeatedly still detects lost agents.
+// Lease of each agent: the only place that decides when a silent agent is lost. The coordinator itself may be
+// suspended: stopped, migrated, or starved of CPU. Meanwhile agents give up their streams, and their messages
+// wait in sockets. Therefore silence counts only while the coordinator is awake, and after a pause agents
+// have the same grace to reconnect as after a start. A later pause does not renew that grace, so a
+// coordinator that stalls repeatedly still detects lost agents.
 //
-// Only this class decides whether an agent is lost: code that keeps streams, places jobs or judges attempts
-// asks it.
-//
-// All decisions of one tick use the time at the start of the tick. A coordinator that is suspended within a
-// tick detects it at the next BeginTick, before it decides by a newer time.
+// All decisions of one tick use the time at the start of the tick.
 //
 // Not thread-safe.
 #pragma once
@@ -16,10 +12,20 @@
 #include <absl/time/time.h>
 
 #include <deque>
+#include <functional>
+#include <string>
 
 #include "base/limits.h"
 
 namespace fsdpd {
+
+enum class Presence {
+  kConnected,
+  kExpected,      // No message since the coordinator's start, and still within its time to reconnect.
+  kDisconnected,  // No stream, but not yet lost.
+  kLost,
+};
+using PresenceOf = std::function<Presence(const std::string& node)>;
 
 class AgentLease {
  public:
@@ -49,7 +55,6 @@ class AgentLease {
     absl::Duration before;  // Total length of all earlier pauses.
     absl::Duration length;
   };
-  // How long the coordinator was awake since `time`.
   absl::Duration AwakeSince(absl::Time time) const;
 
   const absl::Duration grace_;

@@ -1,7 +1,7 @@
 // Cordoned nodes, with reason and time. A cordon is stored before it is visible, and remains until it is
 // lifted, independent of the node's agent and of coordinator restarts. A cordon by the coordinator itself
 // takes effect immediately even if the store fails, and is stored later. If its reason is failed attempts, it
-// ends when the node is healthy again (cordoning.cc).
+// ends when the node is healthy again (node_health.h).
 //
 // Each change is stored together with its event.
 //
@@ -28,7 +28,6 @@ constexpr size_t kMaxCordons = 4096;
 // without interruption. A node that fails at each launch then costs one attempt every five minutes.
 constexpr absl::Duration kHealthyFor = absl::Minutes(5);
 
-// Whether the cordon ends automatically.
 bool ExpiresAutomatically(const v1::Cordon& cordon);
 // The reason for users, with the end of the cordon, which is not stored in the reason.
 std::string ShownReason(const v1::Cordon& cordon);

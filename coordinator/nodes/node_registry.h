@@ -1,12 +1,10 @@
 // Registry of agents: their registration, their stream and when they were last heard from.
 //
 // Each stream gets a generation when it attaches. Generations increase across streams and across restarts of
-// the coordinator, because the store's generation is their upper half. A message of an earlier stream is
-// therefore never attributed to the current one. A second agent with the name of a connected node is
-// rejected; if the same agent (same `instance`) reconnects, its new stream replaces the old one. An agent
-// whose lease expired (agent_lease.h) has no stream and is lost. A lost node is listed for
-// kLostNodeRetention, also across restarts of the coordinator, and then forgotten, because the name may never
-// return.
+// the coordinator, because the store's generation is their upper half. So a message of an earlier stream is
+// never attributed to the current one. A second agent with the name of a connected node is rejected; if the
+// same agent (same `instance`) reconnects, its new stream replaces the old one. An agent whose lease expired
+// (agent_lease.h) has no stream and is lost. A lost node is listed for kLostNodeRetention and then forgotten.
 //
 // Thread-safe.
 #pragma once
@@ -31,18 +29,15 @@ namespace fsdpd {
 
 constexpr size_t kMaxUnconfirmedJobs = 16;  // Per node, unless more unconfirmed jobs have not ended.
 
-// Retained names, connected or not: twice the number of agents that a coordinator is sized for (kMaxWorld in
-// base/limits.h), because nodes are renamed and replaced.
+// Retained names, connected or not: twice kMaxWorld, because nodes are renamed and replaced.
 constexpr size_t kMaxNodes = 4096;
 
-// Limit of each registration text, which is stored and listed per node. It keeps `fsdpctl nodes` for all
-// agents below kMaxRpcBytes.
+// Limit of each registration text. It keeps `fsdpctl nodes` for all agents below kMaxRpcBytes.
 constexpr size_t kMaxRegisterText = 256;
 
 // A lost node with unconfirmed ranks of a job that has not ended is retained beyond both limits.
 constexpr absl::Duration kLostNodeRetention = absl::Hours(24);
-// The nodes that were lost first are dropped first. The limit matters for clusters in which node names are
-// always new.
+// The nodes that were lost first are dropped first. Matters if node names are always new.
 constexpr size_t kMaxLostNodes = 1024;
 
 struct NodeView {

@@ -65,76 +65,51 @@ std::string Number(double value) {
   return value < 10 ? absl::StrFormat("%.3g", value) : absl::StrFormat("%.0f", value);
 }
 
-class Judge {
- public:
-  Judge(const v1::PreflightResult& result, const std::vector<PreflightFloor>& floors)
-      : result_(result), floors_(floors) {
-    for (const v1::PreflightDevice& device : result.devices())
-      most_links_ = std::max(most_links_, device.nvlinks_up());
-  }
+// Explains a low product rate: clock and slowdown reasons.
+std::string SlowdownText(const v1::PreflightDevice& device) {
+  std::string text;
+  if (device.sm_clock_hertz() > 0)
+    absl::StrAppendFormat(&text, " at %.0f MHz", device.sm_clock_hertz() / 1e6);
+  for (const auto& slowdown : device.slowdowns())
+    absl::StrAppendFormat(&text, "%s %s for %.1f s",
+                          text.find("slowed") == std::string::npos ? " slowed down by" : ",",
+                          slowdown.reason(), slowdown.seconds());
+  return text;
+}
 
-  std::vector<std::string> Faults() {
-    if (!result_.error().empty()) violations_.push_back(result_.error());
-    for (const v1::PreflightDevice& device : result_.devices()) {
-      Rates(device);
-      Driver(device);
-    }
-    return std::move(violations_);
-  }
-
- private:
-  void Rate(const v1::PreflightDevice& device, const Measure& measure, double measured,
-            const std::string& more) {
-    const std::optional<double> floor = FloorOf(device.name(), measure, floors_);
+void AddMissedRates(const v1::PreflightDevice& device, const std::vector<PreflightFloor>& floors,
+                    std::vector<std::string>* missed) {
+  const auto rate = [&](const Measure& measure, double measured, const std::string& more = "") {
+    const std::optional<double> floor = FloorOf(device.name(), measure, floors);
     // Also true for NaN, which fails every floor.
     if (!floor.has_value() || *floor <= 0 || measured / measure.units >= *floor) return;
-    violations_.push_back(absl::StrCat("device ", device.device(), ": ", measure.label, " ",
-                                       Number(measured / measure.units), " ", measure.unit, more, ", floor ",
-                                       Number(*floor)));
-  }
+    missed->push_back(absl::StrCat("device ", device.device(), ": ", measure.label, " ",
+                                   Number(measured / measure.units), " ", measure.unit, more, ", floor ",
+                                   Number(*floor)));
+  };
+  rate(kProduct, device.matmul_flops(), SlowdownText(device));
+  rate(kMemory, device.memory_bytes_per_second());
+  if (device.pairs().empty()) return;  // The only device of its node.
+  rate(kRing, device.all_gather_bytes_per_second());
+  for (const auto& pair : device.pairs())
+    rate(kPair, pair.bytes_per_second(), absl::StrCat(" with device ", pair.device()));
+}
 
-  void Rates(const v1::PreflightDevice& device) {
-    Rate(device, kProduct, device.matmul_flops(), SlowdownText(device));
-    Rate(device, kMemory, device.memory_bytes_per_second(), "");
-    if (device.pairs().empty()) return;  // The only device of its node.
-    Rate(device, kRing, device.all_gather_bytes_per_second(), "");
-    for (const auto& pair : device.pairs())
-      Rate(device, kPair, pair.bytes_per_second(), absl::StrCat(" with device ", pair.device()));
-  }
-
-  // Explains a low product rate: clock and slowdown reasons.
-  static std::string SlowdownText(const v1::PreflightDevice& device) {
-    std::string text;
-    if (device.sm_clock_hertz() > 0)
-      absl::StrAppendFormat(&text, " at %.0f MHz", device.sm_clock_hertz() / 1e6);
-    for (const auto& slowdown : device.slowdowns())
-      absl::StrAppendFormat(&text, "%s %s for %.1f s",
-                            text.find("slowed") == std::string::npos ? " slowed down by" : ",",
-                            slowdown.reason(), slowdown.seconds());
-    return text;
-  }
-
-  void Driver(const v1::PreflightDevice& device) {
-    const std::string prefix = absl::StrCat("device ", device.device(), ": ");
-    if (device.uncorrected_ecc_errors() > 0)
-      violations_.push_back(absl::StrCat(prefix, device.uncorrected_ecc_errors(),
-                                         " uncorrected memory errors since its driver was loaded (want 0)"));
-    const double used = static_cast<double>(device.used_bytes()),
-                 all = static_cast<double>(device.memory_bytes());
-    if (all > 0 && used > kOthersMemory * all)
-      violations_.push_back(
-          absl::StrFormat("%s%.1f GiB of its memory in use by other processes (want at most %.1f)", prefix,
-                          used / (1 << 30), kOthersMemory * all / (1 << 30)));
-    if (device.has_nvlinks_up() && device.nvlinks_up() < most_links_)
-      violations_.push_back(absl::StrCat(prefix, device.nvlinks_up(), " NVLinks are up (want ", most_links_,
-                                         ", as of another device)"));
-  }
-
-  const v1::PreflightResult& result_;
-  const std::vector<PreflightFloor>& floors_;
-  int most_links_ = 0;
-  std::vector<std::string> violations_;
-};
+void AddDriverFaults(const v1::PreflightDevice& device, int most_links, std::vector<std::string>* faults) {
+  const std::string prefix = absl::StrCat("device ", device.device(), ": ");
+  if (device.uncorrected_ecc_errors() > 0)
+    faults->push_back(absl::StrCat(prefix, device.uncorrected_ecc_errors(),
+                                   " uncorrected memory errors since its driver was loaded (want 0)"));
+  const double used = static_cast<double>(device.used_bytes()),
+               all = static_cast<double>(device.memory_bytes());
+  if (all > 0 && used > kOthersMemory * all)
+    faults->push_back(
+        absl::StrFormat("%s%.1f GiB of its memory in use by other processes (want at most %.1f)", prefix,
+                        used / (1 << 30), kOthersMemory * all / (1 << 30)));
+  if (device.has_nvlinks_up() && device.nvlinks_up() < most_links)
+    faults->push_back(absl::StrCat(prefix, device.nvlinks_up(), " NVLinks are up (want ", most_links,
+                                   ", as of another device)"));
+}
 
 }  // namespace
 
@@ -161,7 +136,16 @@ absl::StatusOr<PreflightFloor> ParsePreflightFloor(absl::string_view text) {
 
 std::vector<std::string> MissedFloors(const v1::PreflightResult& result,
                                       const std::vector<PreflightFloor>& floors) {
-  return Judge(result, floors).Faults();
+  std::vector<std::string> missed;
+  if (!result.error().empty()) missed.push_back(result.error());
+  int most_links = 0;
+  for (const v1::PreflightDevice& device : result.devices())
+    most_links = std::max(most_links, device.nvlinks_up());
+  for (const v1::PreflightDevice& device : result.devices()) {
+    AddMissedRates(device, floors, &missed);
+    AddDriverFaults(device, most_links, &missed);
+  }
+  return missed;
 }
 
 std::string UnmatchedFloors(const v1::PreflightResult& result, const std::vector<PreflightFloor>& floors) {

@@ -1,7 +1,6 @@
 // Preflight limits: compares each measured number of a node with a minimum (floor). Floors come from the
-// coordinator's flags, and otherwise from a table of cards with exact names. The table's values are what
-// healthy cards reach (docs/deploy.md lists them), less the variation between healthy cards and the cost of
-// other library versions. Numbers of a device without a floor are stored but not judged.
+// coordinator's flags, and otherwise from a table of cards with exact names: what healthy cards reach
+// (docs/deploy.md), less the variation between them. Numbers of a device without a floor are not judged.
 //
 // Independent of its name, every GPU must have no uncorrected memory error since its driver was loaded, less
 // than a tenth of its memory in use by other processes, and as many active NVLinks as the node's other cards.

@@ -1,5 +1,5 @@
 // Preflight results: the last measurement of each node, and the nodes that are being measured now. Results
-// are stored with the known nodes (node_records.cc) and forgotten with them.
+// are stored with the known nodes (node_records.h) and forgotten with them.
 //
 // Thread-safe: only the reconciler's thread changes them; any thread reads.
 #pragma once

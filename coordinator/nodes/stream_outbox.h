@@ -1,6 +1,5 @@
-// Queue of messages from the coordinator to one agent's stream. It is bounded, and connects the producers
-// (reconciler, rendezvous, log relay) with the stream's only writer. The writer has no thread: it writes
-// while there are messages, and is woken by the next one.
+// Bounded queue of messages from the coordinator to one agent's stream, which has one writer. The writer has
+// no thread: it writes while there are messages, and is woken by the next one.
 //
 // A stream that does not keep up is closed, because a blocked reconciler would stop every job. Nothing is
 // lost: the agent reconnects and reports what it hosts.

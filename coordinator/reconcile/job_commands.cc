@@ -1,43 +1,42 @@
-// Reconciler: requests for a job other than its cancellation (agent_events.cc): pause, resume, retry and
-// delete, each decided within a tick. A request is stored before it acts; if that fails, it is refused and
-// the job is unchanged. Also the deletion of old ended jobs.
+#include "coordinator/reconcile/job_commands.h"
+
 #include <absl/strings/ascii.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
 #include <algorithm>
-#include <memory>
+#include <utility>
 
 #include "base/check.h"
 #include "base/log.h"
 #include "coordinator/attempt/job_pause.h"
+#include "coordinator/job/directory_owner.h"
 #include "coordinator/job/job_checkpoints.h"
-#include "coordinator/job/job_directory.h"
+#include "coordinator/job/job_ledger.h"
 #include "coordinator/job/job_machine.h"
 #include "coordinator/job/job_plan.h"
 #include "coordinator/job/recorded_reason.h"
-#include "coordinator/reconcile/reconciler.h"
 #include "coordinator/request/errors.h"
+#include "coordinator/request/job_etag.h"
 
 namespace fsdpd {
 namespace {
 
-constexpr absl::Duration kForgetEvery = absl::Seconds(10);
-// In one transaction, which must not delay a tick.
-constexpr int kMaxForgotten = 256;
-// Per tick, over all nodes: about 5 ms. 256 jobs of 2,000 nodes take 64 ticks.
-constexpr size_t kMaxForgetsSent = 8192;
 // The newest jobs of one directory; ranks detect what older jobs saved there. A spec may have a MiB, and the
 // reconciler blocks while they are read.
 constexpr int kMaxSharing = 64;
 constexpr size_t kMaxSharingBytes = size_t{16} << 20;
 
-std::string With(const std::string& words, const std::string& reason) {
-  return reason.empty() ? words : absl::StrCat(words, ": ", reason);
-}
+constexpr char kStopping[] = "stopping the ranks", kStopsAlready[] = "the ranks leave already";
+constexpr char kStoppingRest[] = "stopping what is left of it";
+constexpr absl::string_view kCancelWords[] = {kStopping, kStopsAlready, kStoppingRest};
 
 constexpr char kStaysPaused[] = "stays paused";
 constexpr absl::string_view kPauseWords[] = {"the ranks ", "paused before it", kStaysPaused};
+
+std::string With(const std::string& words, const std::string& reason) {
+  return reason.empty() ? words : absl::StrCat(words, ": ", reason);
+}
 
 absl::Status Refused(absl::string_view reason, const v1::Job& job, absl::string_view what,
                      absl::string_view why) {
@@ -45,132 +44,178 @@ absl::Status Refused(absl::string_view reason, const v1::Job& job, absl::string_
                     absl::StrCat("job ", job.id(), " cannot be ", what, ": ", why));
 }
 
+// A user holds the job: it does not resume by itself.
+void HoldForUser(v1::Job::Pause* pause) {
+  pause->set_resumes_automatically(false);
+  pause->clear_preempted_by();
+  pause->clear_drained_from();
+}
+
 }  // namespace
 
-absl::StatusOr<v1::Job> Reconciler::Pause(const std::string& id, const std::string& reason, int64_t grace_ms,
-                                          const std::string& etag) {
-  return CallWithEtag(id, etag, "paused",
-                      [=](const Answer& answer) { TakePause(id, reason, grace_ms, answer); });
+absl::Status JobCommands::CheckEtag(const std::string& id, const std::string& etag) const {
+  if (etag.empty()) return absl::OkStatus();
+  const LiveJob* live = parts_.jobs->Find(id);
+  const absl::StatusOr<v1::Job> job = live != nullptr ? JobTable::Shown(*live) : parts_.store->Get(id);
+  if (!job.ok()) return job.status();
+  const std::string now = EtagOf(*job);
+  if (now == etag) return absl::OkStatus();
+  return Refusal(
+      absl::StatusCode::kAborted, "JOB_CHANGED",
+      absl::StrCat("job ", id, ": the etag does not match, because the job has changed (it is ",
+                   absl::AsciiStrToLower(ShortName(job->state())), ", in revision ", job->revision(), ")"),
+      {{"etag", now}});
 }
 
-absl::StatusOr<v1::Job> Reconciler::Resume(const std::string& id, const std::string& reason,
-                                           const std::string& etag) {
-  return CallWithEtag(id, etag, "resumed", [=](const Answer& answer) { TakeResume(id, reason, answer); });
-}
-
-absl::StatusOr<v1::Job> Reconciler::Retry(const std::string& id, const std::string& reason,
-                                          const std::string& etag) {
-  return CallWithEtag(id, etag, "retried", [=](const Answer& answer) { TakeRetry(id, reason, answer); });
-}
-
-absl::StatusOr<v1::Job> Reconciler::Delete(const std::string& id, const std::string& etag,
-                                           std::vector<std::string>* unconfirmed_nodes) {
-  const auto nodes = std::make_shared<std::vector<std::string>>();  // Outlives a call that gives up.
-  absl::StatusOr<v1::Job> job =
-      CallWithEtag(id, etag, "deleted", [=](const Answer& answer) { answer(TakeDelete(id, nodes.get())); });
-  if (job.ok() && unconfirmed_nodes != nullptr) *unconfirmed_nodes = std::move(*nodes);
-  return job;
+absl::StatusOr<v1::Job> JobCommands::Cancel(const std::string& id, const std::string& reason,
+                                            int64_t grace_ms) {
+  LiveJob* const live = parts_.jobs->Find(id);
+  if (live == nullptr) return parts_.store->Get(id);
+  parts_.presence->Read();  // A lost node may return in this turn of the loop.
+  AttemptFacts* facts = parts_.attempts->Find(live->job);
+  // Ranks that already exit without a save cannot be ordered to save.
+  const bool may_save = facts == nullptr || !facts->stop.has_value() || facts->stop->save;
+  const bool saves = may_save && grace_ms > 0 && !FilledSpec(live->job).checkpoint().dir().empty();
+  const JobTable::Edit keep_grace = [&](v1::Job* job) {
+    job->mutable_cancellation()->set_unix_nanos(absl::ToUnixNanos(parts_.clock->Wall()));
+    // Ranks that already exit keep their shorter grace, also after a restart of the coordinator.
+    const bool leaves = facts != nullptr && facts->stop.has_value();
+    job->mutable_cancellation()->set_grace_ms(leaves ? std::min(grace_ms, facts->stop->grace_ms) : grace_ms);
+  };
+  if (live->job.state() != v1::JOB_STATE_CANCELLING) {
+    const bool idle = !HasAttempt(live->job.state());
+    // Ranks of the last attempt may be back on a node that was lost; the job ends when they have exited.
+    const bool rest = idle && !parts_.attempts->LeftoversOf(id).empty();
+    const std::string words =
+        absl::StrCat(rest    ? std::string(kStoppingRest)
+                     : idle  ? absl::StrCat(IdleCancelReason(live->job), PossibleLeftovers(live->job))
+                     : saves ? absl::StrCat(kStopping, ", which save first if the grace suffices")
+                             : std::string(kStopping),
+                     reason.empty() ? "" : ": ", reason);
+    absl::Status cancelled =
+        parts_.jobs->Commit(live, rest ? JobEvent::kCancelRest : JobEvent::kCancel, words, keep_grace);
+    // A queued or paused job has no ranks to stop, so an unstored cancel is refused: a restarted coordinator
+    // would not know of it and launch the job.
+    if (!cancelled.ok() && !idle)
+      cancelled = parts_.jobs->CommitUnstored(live, JobEvent::kCancel, words, cancelled, keep_grace);
+    if (!cancelled.ok()) return cancelled;
+    if (rest && facts == nullptr) facts = parts_.attempts->OpenGone(live->job);
+  } else if (!reason.empty() &&
+             !HasRecordedReason(live->job, reason, {v1::JOB_STATE_CANCELLING}, kCancelWords)) {
+    // The ranks exit even if the new reason cannot be stored.
+    const std::string words = absl::StrCat(kStopsAlready, ": ", reason);
+    if (const absl::Status stored = parts_.jobs->Commit(live, JobEvent::kNote, words); !stored.ok())
+      parts_.jobs->CommitUnstored(live, JobEvent::kNote, words, stored).IgnoreError();
+  }
+  v1::Job answer = JobTable::Shown(*live);
+  if (live->job.state() == v1::JOB_STATE_CANCELLING) {
+    // A second cancel may shorten the grace, never lengthen it.
+    const bool shorter = !facts->stop.has_value() || grace_ms < facts->stop->grace_ms;
+    if (shorter) {
+      keep_grace(&live->job);
+      parts_.jobs->MarkUnsaved(live);
+      parts_.attempts->BeginStop(facts, grace_ms, reason.empty() ? "cancelled" : reason, saves);
+    }
+  }
+  parts_.jobs->ForgetIfEnded(id);
+  return answer;
 }
 
 // The job of an id that is not live, or the error.
-absl::Status Reconciler::RefuseEnded(const std::string& id, const char* what, const char* hint) {
-  const absl::StatusOr<v1::Job> ended = parts_.store->Get(id);
-  if (!ended.ok()) return ended.status();
-  return Refused("JOB_ENDED", *ended, what,
-                 absl::StrCat("it has ", ended->state() == v1::JOB_STATE_CANCELLED ? "been " : "",
-                              absl::AsciiStrToLower(ShortName(ended->state())), ": ", ended->reason(),
-                              ended->state() == v1::JOB_STATE_SUCCEEDED ? "" : hint));
+absl::Status JobCommands::RefuseEnded(const std::string& id, const char* what, const char* hint) {
+  FSDPD_ASSIGN_OR_RETURN(const v1::Job ended, parts_.store->Get(id));
+  return Refused("JOB_ENDED", ended, what,
+                 absl::StrCat("it has ", ended.state() == v1::JOB_STATE_CANCELLED ? "been " : "",
+                              absl::AsciiStrToLower(ShortName(ended.state())), ": ", ended.reason(),
+                              ended.state() == v1::JOB_STATE_SUCCEEDED ? "" : hint));
 }
 
-void Reconciler::TakePause(const std::string& id, const std::string& reason, int64_t grace_ms,
-                           const Answer& answer) {
-  const auto it = jobs_.find(id);
-  if (it == jobs_.end()) return answer(RefuseEnded(id, "paused", ""));
-  LiveJob& live = it->second;
-  ReadPresence();
-  const v1::JobState before = live.job.state();
+absl::StatusOr<v1::Job> JobCommands::Pause(const std::string& id, const std::string& reason,
+                                           int64_t grace_ms) {
+  LiveJob* const live = parts_.jobs->Find(id);
+  if (live == nullptr) return RefuseEnded(id, "paused", "");
+  parts_.presence->Read();
+  const v1::JobState before = live->job.state();
   // A new reason is recorded; a repeated call is not.
   const bool heard =
       reason.empty() ||
-      HasRecordedReason(live.job, reason, {v1::JOB_STATE_PAUSING, v1::JOB_STATE_PAUSED}, kPauseWords);
+      HasRecordedReason(live->job, reason, {v1::JOB_STATE_PAUSING, v1::JOB_STATE_PAUSED}, kPauseWords);
   if (before == v1::JOB_STATE_PAUSED) {
-    absl::Status held;
-    if (live.job.pause().resumes_automatically() ||
-        !heard)  // Its automatic resumption could not be stored yet.
-      held = Commit(&live, JobEvent::kNote, With(kStaysPaused, reason), [](v1::Job* job) {
-        job->mutable_pause()->set_resumes_automatically(false);
-        job->mutable_pause()->clear_preempted_by();
-        job->mutable_pause()->clear_drained_from();
-      });
-    if (!held.ok()) return answer(held);
-    return answer(Shown(live));
+    // If it resumes automatically, that could not be stored yet.
+    if (live->job.pause().resumes_automatically() || !heard)
+      FSDPD_RETURN_IF_ERROR(parts_.jobs->Commit(live, JobEvent::kNote, With(kStaysPaused, reason),
+                                                [](v1::Job* job) { HoldForUser(job->mutable_pause()); }));
+    return JobTable::Shown(*live);
   }
-  if (const std::string why = WhyNotPaused(live.job, grace_ms); !why.empty())
-    return answer(Refused("JOB_NOT_PAUSABLE", live.job, "paused", why));
+  if (const std::string why = WhyNotPaused(live->job, grace_ms); !why.empty())
+    return Refused("JOB_NOT_PAUSABLE", live->job, "paused", why);
   const bool again = before == v1::JOB_STATE_PAUSING;
-  AttemptFacts* facts = HasAttempt(before) ? FactsOf(live.job) : nullptr;
+  AttemptFacts* facts = HasAttempt(before) ? parts_.attempts->Find(live->job) : nullptr;
   // Ranks of a failed attempt are exiting, and can no longer save together.
   const bool may_save = facts == nullptr || !facts->stop.has_value() || facts->stop->save;
   const bool saves = may_save && grace_ms > 0;
   // A second request may shorten the grace, never lengthen it.
   const bool shorter = facts != nullptr && (!facts->stop.has_value() || grace_ms < facts->stop->grace_ms);
-  const bool as_it_is = again && !shorter && !live.job.pause().resumes_automatically();
+  const bool as_it_is = again && !shorter && !live->job.pause().resumes_automatically();
   const std::string words =
       With(!HasAttempt(before)
-               ? absl::StrCat("paused before ", live.job.attempt() == 0 ? "it" : "its next attempt",
-                              " was launched", PossibleLeftovers(live.job))
+               ? absl::StrCat("paused before ", live->job.attempt() == 0 ? "it" : "its next attempt",
+                              " was launched", PossibleLeftovers(live->job))
            : as_it_is ? std::string("the ranks are leaving")
            : saves    ? std::string("the ranks save and leave")
                       : std::string("the ranks leave"),
            reason);
-  if (as_it_is && heard) return answer(Shown(live));
-  const absl::Status stored =
-      Commit(&live, again ? JobEvent::kNote : JobEvent::kPause, words, [&](v1::Job* job) {
-        job->mutable_pause()->set_resumes_automatically(false);
-        job->mutable_pause()->clear_preempted_by();
-        job->mutable_pause()->clear_drained_from();
-        job->mutable_pause()->clear_unconfirmed();  // The next tick sets it again.
+  if (as_it_is && heard) return JobTable::Shown(*live);
+  FSDPD_RETURN_IF_ERROR(
+      parts_.jobs->Commit(live, again ? JobEvent::kNote : JobEvent::kPause, words, [&](v1::Job* job) {
+        v1::Job::Pause* pause = job->mutable_pause();
+        HoldForUser(pause);
+        pause->clear_unconfirmed();  // The next tick sets it again.
         if (again && !shorter) return;
-        job->mutable_pause()->set_unix_nanos(absl::ToUnixNanos(parts_.clock->Wall()));
-        job->mutable_pause()->set_grace_ms(grace_ms);
+        pause->set_unix_nanos(absl::ToUnixNanos(parts_.clock->Wall()));
+        pause->set_grace_ms(grace_ms);
         if (facts == nullptr) SetHold(job);
-      });
-  if (!stored.ok()) return answer(stored);
-  answer(Shown(live));
-  if (shorter) BeginStop(facts, grace_ms, With("paused", reason), saves);
+      }));
+  v1::Job answer = JobTable::Shown(*live);
+  if (shorter) parts_.attempts->BeginStop(facts, grace_ms, With("paused", reason), saves);
+  return answer;
 }
 
-void Reconciler::TakeResume(const std::string& id, const std::string& reason, const Answer& answer) {
-  const auto it = jobs_.find(id);
-  if (it == jobs_.end()) return answer(RefuseEnded(id, "resumed", "; `fsdpctl retry` resumes it"));
-  LiveJob& live = it->second;
-  if (live.job.state() == v1::JOB_STATE_CANCELLING)
-    return answer(Refused("JOB_NOT_RESUMABLE", live.job, "resumed", "it is being cancelled"));
-  absl::Status stored;
-  if (live.job.state() == v1::JOB_STATE_PAUSED) stored = Requeue(&live, reason);
-  if (live.job.state() == v1::JOB_STATE_PAUSING && !live.job.pause().resumes_automatically()) {
+absl::StatusOr<v1::Job> JobCommands::Resume(const std::string& id, const std::string& reason) {
+  LiveJob* const live = parts_.jobs->Find(id);
+  if (live == nullptr) return RefuseEnded(id, "resumed", "; `fsdpctl retry` resumes it");
+  if (live->job.state() == v1::JOB_STATE_CANCELLING)
+    return Refused("JOB_NOT_RESUMABLE", live->job, "resumed", "it is being cancelled");
+  if (live->job.state() == v1::JOB_STATE_PAUSED) FSDPD_RETURN_IF_ERROR(Requeue(live, reason));
+  if (live->job.state() == v1::JOB_STATE_PAUSING && !live->job.pause().resumes_automatically()) {
     // Its ranks already exit, and might stop at different steps if some were called back.
-    const bool lost = live.job.pause().unconfirmed_size() > 0;
+    const bool lost = live->job.pause().unconfirmed_size() > 0;
     const char* when = lost ? "continues without the lost nodes" : "continues once it is paused";
-    stored = Commit(&live, JobEvent::kNote, With(when, reason),
-                    [](v1::Job* job) { job->mutable_pause()->set_resumes_automatically(true); });
+    FSDPD_RETURN_IF_ERROR(parts_.jobs->Commit(live, JobEvent::kNote, With(when, reason), [](v1::Job* job) {
+      job->mutable_pause()->set_resumes_automatically(true);
+    }));
   }
-  if (!stored.ok()) return answer(stored);
-  answer(Shown(live));
+  return JobTable::Shown(*live);
+}
+
+void JobCommands::ResumeAutomatically() {
+  // Changes that cannot be stored are retried in the next tick.
+  for (const std::string& id : parts_.jobs->In(JobIndex::View::kResuming))
+    Requeue(&parts_.jobs->At(id), "").IgnoreError();
 }
 
 // REQUIRES: PAUSED.
-absl::Status Reconciler::Requeue(LiveJob* live, const std::string& reason) {
+absl::Status JobCommands::Requeue(LiveJob* live, const std::string& reason) {
   const int64_t step = live->job.pause().step();
   const v1::Job::Pause& pause = live->job.pause();
   const bool by_itself = !pause.preempted_by().empty() || !pause.drained_from().empty();
   const char* how = by_itself ? "waits for slots again" : "resumed";
   const std::string from = step > 0 ? absl::StrCat(how, ", to resume after step ", step) : std::string(how);
   live->not_before = absl::InfinitePast();
-  return Commit(live, JobEvent::kResume, With(from, reason));
+  return parts_.jobs->Commit(live, JobEvent::kResume, With(from, reason));
 }
 
-absl::Status Reconciler::CheckDirectory(const v1::Job& ended) {
+absl::Status JobCommands::CheckDirectory(const v1::Job& ended) {
   JobQuery query;
   query.limit = kMaxSharing;
   query.max_bytes = kMaxSharingBytes;
@@ -185,36 +230,31 @@ absl::Status Reconciler::CheckDirectory(const v1::Job& ended) {
 
 // The job keeps its id: its checkpoints are in a directory of its own, and the numbers of attempts and logs
 // continue.
-void Reconciler::TakeRetry(const std::string& id, const std::string& reason, const Answer& answer) {
-  if (const auto it = jobs_.find(id); it != jobs_.end()) {
-    const v1::Job& job = it->second.job;
+absl::StatusOr<v1::Job> JobCommands::Retry(const std::string& id, const std::string& reason) {
+  if (const LiveJob* found = parts_.jobs->Find(id)) {
+    const v1::Job& job = found->job;
     if (job.state() == v1::JOB_STATE_CANCELLING)
-      return answer(
-          Refused("JOB_NOT_ENDED", job, "retried", "it is being cancelled; wait until it has ended"));
+      return Refused("JOB_NOT_ENDED", job, "retried", "it is being cancelled; wait until it has ended");
     if (job.state() == v1::JOB_STATE_PAUSED || job.state() == v1::JOB_STATE_PAUSING)
-      return answer(Refused(
+      return Refused(
           "JOB_NOT_ENDED", job, "retried",
-          absl::StrCat("it is ", absl::AsciiStrToLower(ShortName(job.state())), "; use `fsdpctl resume`")));
-    return answer(Shown(it->second));
+          absl::StrCat("it is ", absl::AsciiStrToLower(ShortName(job.state())), "; use `fsdpctl resume`"));
+    return JobTable::Shown(*found);
   }
-  absl::StatusOr<v1::Job> ended = parts_.store->Get(id);
-  if (!ended.ok()) return answer(ended.status());
-  if (!IsEnded(ended->state()))
-    return answer(Refused("JOB_NOT_ENDED", *ended, "retried", "it has not run yet"));
-  if (ended->state() == v1::JOB_STATE_SUCCEEDED)
-    return answer(
-        Refused("JOB_ENDED", *ended, "retried",
-                "it has succeeded; `fsdpctl submit --from` starts another from its last checkpoint"));
-  if (const absl::Status free = CheckDirectory(*ended); !free.ok()) return answer(free);
-  ReadPresence();
-  const int counted = CountedAttempts(*ended);
-  const int64_t saved = ended->checkpoints().empty() ? 0 : ended->checkpoints().rbegin()->step();
+  FSDPD_ASSIGN_OR_RETURN(v1::Job ended, parts_.store->Get(id));
+  if (!IsEnded(ended.state())) return Refused("JOB_NOT_ENDED", ended, "retried", "it has not run yet");
+  if (ended.state() == v1::JOB_STATE_SUCCEEDED)
+    return Refused("JOB_ENDED", ended, "retried",
+                   "it has succeeded; `fsdpctl submit --from` starts another from its last checkpoint");
+  FSDPD_RETURN_IF_ERROR(CheckDirectory(ended));
+  parts_.presence->Read();
+  const int counted = CountedAttempts(ended);
+  const int64_t saved = ended.checkpoints().empty() ? 0 : ended.checkpoints().rbegin()->step();
   const std::string words = With(
       saved > 0 ? absl::StrCat("retried, to resume after step ", saved) : std::string("retried"), reason);
-  LiveJob& live = jobs_[id];
-  live.job = *std::move(ended);
-  ResumeLedger(ledger_date_.Now(), &live.job);
-  const absl::Status stored = Commit(&live, JobEvent::kUserRetry, words, [&](v1::Job* job) {
+  LiveJob& live = parts_.jobs->Add(std::move(ended));
+  ResumeLedger(parts_.jobs->ledger_date().Now(), &live.job);
+  const absl::Status stored = parts_.jobs->Commit(&live, JobEvent::kUserRetry, words, [&](v1::Job* job) {
     // Earlier attempts and rewinds do not count.
     job->set_drains_since_checkpoint(job->drains_since_checkpoint() + counted);
     job->set_uncounted_attempt(job->attempt());
@@ -224,66 +264,49 @@ void Reconciler::TakeRetry(const std::string& id, const std::string& reason, con
     // As ForgetDeletedHost() does for live jobs.
     auto* hosts = job->mutable_deleted_hosts();
     const auto is_back = [&](const std::string& node) {
-      return views_.count(node) > 0 || WasDeletedWithout(node, id);
+      return parts_.presence->Find(node) != nullptr || parts_.records->WasDeletedWithout(node, id);
     };
     hosts->erase(std::remove_if(hosts->begin(), hosts->end(), is_back), hosts->end());
   });
-  if (stored.ok()) return answer(Shown(live));
-  unsaved_.erase(id);  // Relevant if it is too large for the store.
-  index_.Erase(id);
-  jobs_.erase(id);
-  answer(stored);
+  if (stored.ok()) return JobTable::Shown(live);
+  parts_.jobs->Remove(id);
+  return stored;
 }
 
-absl::StatusOr<v1::Job> Reconciler::TakeDelete(const std::string& id,
-                                               std::vector<std::string>* unconfirmed_nodes) {
-  if (const auto it = jobs_.find(id); it != jobs_.end())
-    return Refused("JOB_NOT_ENDED", it->second.job, "deleted", "it has not ended; cancel it first");
+absl::StatusOr<v1::Job> JobCommands::Delete(const std::string& id,
+                                            std::vector<std::string>* unconfirmed_nodes) {
+  if (const LiveJob* live = parts_.jobs->Find(id))
+    return Refused("JOB_NOT_ENDED", live->job, "deleted", "it has not ended; cancel it first");
   FSDPD_ASSIGN_OR_RETURN(v1::Job job, parts_.store->Get(id));
   // Stored, but not yet known to the reconciler: it is being submitted.
   if (!IsEnded(job.state())) return Refused("JOB_NOT_ENDED", job, "deleted", "it has not ended");
-  FSDPD_RETURN_IF_ERROR(ReleaseAwaiting(job));
+  FSDPD_RETURN_IF_ERROR(parts_.dependencies->Release(job));
   v1::Event deleted;
   deleted.set_unix_nanos(absl::ToUnixNanos(parts_.clock->Wall()));
   deleted.set_kind(v1::EVENT_KIND_DELETED);
   deleted.set_job(id);
   deleted.set_attempt(job.attempt());
-  *unconfirmed_nodes = LostWithRanksOf(id);
+  *unconfirmed_nodes = parts_.presence->LostWithRanksOf(id);
   const std::string nodes = absl::StrJoin(*unconfirmed_nodes, ", ");
   deleted.set_message(nodes.empty() ? "deleted"
                                     : absl::StrCat("deleted: its ranks may still run on lost node ", nodes));
   FSDPD_RETURN_IF_ERROR(parts_.store->Delete(id, {deleted}));
   LogInfo("job deleted job=%s unconfirmed_nodes=%s", id, nodes);
-  to_forget_.push_back(id);
+  parts_.ended->Forget(id);
   return job;
 }
 
-void Reconciler::ForgetOldJobs() {
-  if (lease_.now() - old_forgotten_ < kForgetEvery || !to_forget_.empty()) return;
-  old_forgotten_ = lease_.now();
-  const absl::StatusOr<std::vector<std::string>> forgotten =
-      parts_.store->ForgetEnded(options_.retention, parts_.clock->Wall(), kMaxForgotten);
-  if (!forgotten.ok()) return;  // Store error; the next write reports it.
-  to_forget_.assign(forgotten->begin(), forgotten->end());
-  if (!forgotten->empty()) {
-    for (const std::string& id : index_.In(JobIndex::View::kAwaiting)) jobs_.at(id).ended_before.clear();
-  }
-  if (!forgotten->empty())
-    LogInfo("old jobs deleted jobs=%d first=%s", forgotten->size(), forgotten->front());
-}
-
-// Agents that are away retain logs up to their own limits.
-void Reconciler::SendForgets() {
-  size_t sent = 0;
-  while (!to_forget_.empty() && sent < kMaxForgetsSent) {
-    v1::CoordinatorMessage message;
-    message.mutable_delete_job_files()->set_job_id(to_forget_.front());
-    to_forget_.pop_front();
-    for (const auto& [node, view] : views_) {
-      if (view.connected) parts_.nodes->Send(node, message);
-    }
-    sent += std::max<size_t>(1, views_.size());
-  }
+// For an idle job: names the nodes that were lost with ranks of it, also that of its last failure; or "".
+std::string JobCommands::PossibleLeftovers(const v1::Job& job) const {
+  std::vector<std::string> lost = parts_.presence->LostWithRanksOf(job.id());
+  const std::string& node = job.failure().node();
+  const bool of_last = job.failure().attempt() == job.attempt() && !node.empty();
+  if (of_last && parts_.presence->Of(node) == Presence::kLost &&
+      std::count(lost.begin(), lost.end(), node) == 0)
+    lost.push_back(node);
+  if (lost.empty()) return "";
+  return absl::StrCat(" (node ", absl::StrJoin(lost, ", "), lost.size() == 1 ? " is" : " are",
+                      " lost: the end of its ranks could not be confirmed)");
 }
 
 }  // namespace fsdpd

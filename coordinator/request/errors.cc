@@ -201,6 +201,11 @@ absl::Status NodeNotFound(absl::string_view name) {
   return Refusal(absl::StatusCode::kNotFound, "NODE_NOT_FOUND", absl::StrCat("no node '", name, "'"));
 }
 
+absl::Status JobNotLaunched(absl::string_view job, absl::string_view what, absl::string_view reason) {
+  return WrongState("JOB_NOT_LAUNCHED", absl::StrCat("jobs/", job),
+                    absl::StrCat("job ", job, " was not launched, so it has no ", what, ": ", reason));
+}
+
 absl::Status AttemptNotFound(absl::string_view job, int attempts) {
   return Refusal(absl::StatusCode::kNotFound, "ATTEMPT_NOT_FOUND",
                  attempts == 0 ? absl::StrCat("job ", job, " was not launched yet")

@@ -41,6 +41,8 @@ absl::Status CheckJobId(const std::string& id);
 
 absl::Status JobNotFound(absl::string_view id);
 absl::Status NodeNotFound(absl::string_view name);
+// `what`: what a job without a launch lacks, such as "logs".
+absl::Status JobNotLaunched(absl::string_view job, absl::string_view what, absl::string_view reason);
 // `attempts`: number of attempts that the job has had.
 absl::Status AttemptNotFound(absl::string_view job, int attempts);
 

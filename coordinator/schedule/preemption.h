@@ -8,7 +8,7 @@
 //
 // Jobs are preempted only if the waiting job can then be placed next to the reservations of the jobs ahead of
 // it. As few as possible leave: the lowest priority first, then the most recently launched. Jobs that are
-// already leaving, and running preflights (preflighting.cc), are awaited before others are preempted.
+// already leaving, and running preflights (preflight_runner.h), are awaited before others are preempted.
 //
 // Pure.
 #pragma once

@@ -11,7 +11,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "base/check.h"

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <system_error>
-#include <utility>
 
 #include "base/check.h"
 #include "base/process/process_metrics.h"
@@ -22,14 +21,6 @@ namespace fsdpd {
 namespace {
 
 using prometheus::MetricFamily;
-
-MetricFamily FamilyNamed(const char* name) { return FamilyOf(CoordinatorMetrics(), name); }
-
-MetricFamily Single(const char* name, double value) {
-  MetricFamily family = FamilyNamed(name);
-  AddSample(&family, {}, value);
-  return family;
-}
 
 std::string CauseName(v1::FailureCause cause) {
   return absl::AsciiStrToLower(absl::StripPrefix(v1::FailureCause_Name(cause), "FAILURE_CAUSE_"));
@@ -74,22 +65,20 @@ void MetricsPage::ExportFiles(ReadFiles read) {
 }
 
 // Reads the files without mutex_, since a disk may be slow.
-void MetricsPage::AddFiles(std::vector<MetricFamily>* families) {
+void MetricsPage::AddFiles(MetricSamples* samples) {
   std::vector<ReadFiles> files;
   {
     MutexLock lock(&mutex_);
     files = files_;
   }
-  MetricFamily stale = FamilyNamed("fsdpd_coordinator_file_stale");
-  MetricFamily expiry = FamilyNamed("fsdpd_coordinator_certificate_expiry_timestamp_seconds");
   for (const ReadFiles& read : files) {
     for (const FileState& file : read()) {
-      AddSample(&stale, {{"file", file.flag}}, file.stale ? 1 : 0);
+      samples->Add("fsdpd_coordinator_file_stale", file.stale, {{"file", file.flag}});
       if (file.not_after != absl::InfiniteFuture())
-        AddSample(&expiry, {{"file", file.flag}}, static_cast<double>(absl::ToUnixSeconds(file.not_after)));
+        samples->Add("fsdpd_coordinator_certificate_expiry_timestamp_seconds",
+                     absl::ToUnixSeconds(file.not_after), {{"file", file.flag}});
     }
   }
-  for (MetricFamily* family : {&stale, &expiry}) families->push_back(std::move(*family));
 }
 
 void MetricsPage::Show(const Lead& lead) {
@@ -114,34 +103,32 @@ std::optional<double> MetricsPage::StateBytes() {
 }
 
 std::vector<MetricFamily> MetricsPage::Collect() {
-  std::vector<MetricFamily> families = meters_.Collect();
-  MetricFamily build = FamilyNamed("fsdpd_coordinator_build_info");
-  AddSample(&build, {{"version", kVersion}}, 1);
-  families.push_back(std::move(build));
+  std::vector<MetricFamily> families;
   AddProcessMetrics(&families);
-  AddFiles(&families);
-  const size_t revoked = revoked_ == nullptr ? 0 : revoked_->size();
-  families.push_back(Single("fsdpd_revoked_certificates", static_cast<double>(revoked)));
-  const int64_t audit_lost = audit_ == nullptr ? 0 : audit_->lost();
-  families.push_back(Single("fsdpd_audit_lines_lost_total", static_cast<double>(audit_lost)));
+  MetricSamples samples(CoordinatorMetrics());
+  meters_.AddTo(&samples);
+  samples.Add("fsdpd_coordinator_build_info", 1, {{"version", kVersion}});
+  AddFiles(&samples);
+  samples.Add("fsdpd_revoked_certificates", revoked_ == nullptr ? 0 : revoked_->size());
+  samples.Add("fsdpd_audit_lines_lost_total", audit_ == nullptr ? 0 : audit_->lost());
   const std::optional<double> state_bytes = StateBytes();
   MutexLock lock(&mutex_);
-  families.push_back(Single("fsdpd_coordinator_leader", lead_.has_value() ? 1 : 0));
-  if (!lead_.has_value()) return families;
-  families.push_back(Single("fsdpd_coordinator_generation", static_cast<double>(lead_->generation)));
-  if (state_bytes.has_value()) families.push_back(Single("fsdpd_state_bytes", *state_bytes));
-  families.push_back(Single("fsdpd_events_total", static_cast<double>(lead_->events->newest())));
-  families.push_back(
-      Single("fsdpd_reconciler_queue_length", static_cast<double>(lead_->reconciler->waiting_events())));
-  families.push_back(
-      Single("fsdpd_watch_updates_dropped_total", static_cast<double>(lead_->board->dropped_updates())));
-  AddJobs(&families);
-  AddNodes(&families);
-  AddCordoned(&families);
+  samples.Add("fsdpd_coordinator_leader", lead_.has_value());
+  if (lead_.has_value()) {
+    samples.Add("fsdpd_coordinator_generation", lead_->generation);
+    samples.Add("fsdpd_state_bytes", state_bytes);
+    samples.Add("fsdpd_events_total", lead_->events->newest());
+    samples.Add("fsdpd_reconciler_queue_length", lead_->reconciler->waiting_events());
+    samples.Add("fsdpd_watch_updates_dropped_total", lead_->board->dropped_updates());
+    AddJobs(&samples);
+    AddNodes(&samples);
+    AddCordoned(&samples);
+  }
+  samples.MoveTo(&families);
   return families;
 }
 
-void MetricsPage::AddJobs(std::vector<MetricFamily>* families) {
+void MetricsPage::AddJobs(MetricSamples* samples) {
   std::map<v1::JobState, int> jobs;
   for (const v1::JobState state : LiveJobStates()) jobs[state] = 0;
   std::vector<LedgerShare> all_seconds = SharesOf({});
@@ -154,68 +141,48 @@ void MetricsPage::AddJobs(std::vector<MetricFamily>* families) {
     for (size_t i = 0; i < shares.size(); ++i) all_seconds[i].seconds += shares[i].seconds;
     if (job->attempt() > 0) launched.push_back(job);
   }
-  MetricFamily states = FamilyNamed("fsdpd_jobs");
-  for (const auto& [state, count] : jobs) AddSample(&states, {{"state", ShortName(state)}}, count);
-  MetricFamily all = FamilyNamed("fsdpd_all_jobs_seconds");
+  for (const auto& [state, count] : jobs) samples->Add("fsdpd_jobs", count, {{"state", ShortName(state)}});
   for (const LedgerShare& share : all_seconds)
-    AddSample(&all, {{"cause", std::string(share.name)}}, share.seconds);
-  for (MetricFamily* family : {&states, &all}) families->push_back(std::move(*family));
+    samples->Add("fsdpd_all_jobs_seconds", share.seconds, {{"cause", std::string(share.name)}});
   // Oldest first; the id breaks ties.
   std::sort(launched.begin(), launched.end(), [](const auto& a, const auto& b) {
     return std::pair(a->create_unix_nanos(), a->id()) < std::pair(b->create_unix_nanos(), b->id());
   });
   const size_t unlisted = launched.size() - std::min(launched.size(), kMaxListedJobs);
   launched.resize(launched.size() - unlisted);
-  AddListed(launched, families);
-  AddPredictions(launched, families);
-  families->push_back(Single("fsdpd_unlisted_jobs", static_cast<double>(unlisted)));
-}
-
-void MetricsPage::AddListed(const JobPredictions::Jobs& jobs, std::vector<MetricFamily>* families) {
-  const absl::Time now = lead_->reconciler->ledger_date().Now();
-  MetricFamily seconds = FamilyNamed("fsdpd_job_seconds");
-  MetricFamily slow = FamilyNamed("fsdpd_job_slowest_rank_score");
-  MetricFamily failed = FamilyNamed("fsdpd_job_failed_attempts");
-  for (const auto& job : jobs) {
-    for (const LedgerShare& share : SharesOf(LedgerAt(now, *job)))
-      AddSample(&seconds, {{"fsdpd_job", job->id()}, {"cause", std::string(share.name)}}, share.seconds);
-    std::map<std::string, int> failures;
-    for (const v1::Job::FailedAttempt& attempt : job->failed_attempts())
-      ++failures[CauseName(attempt.cause())];
-    for (const auto& [cause, count] : failures)
-      AddSample(&failed, {{"fsdpd_job", job->id()}, {"cause", cause}}, count);
-    if (job->state() != v1::JOB_STATE_RUNNING || job->slowest_ranks().empty()) continue;
-    const v1::SlowRank& slowest = job->slowest_ranks(0);
-    AddSample(
-        &slow,
-        {{"fsdpd_job", job->id()}, {"rank", absl::StrCat(slowest.rank())}, {"fsdpd_node", slowest.node()}},
-        slowest.score());
+  const std::map<std::string, v1::Prediction> predictions = predictions_.Of(launched);
+  for (const auto& job : launched) {
+    const LabeledSamples add(samples, {{"fsdpd_job", job->id()}});
+    AddListed(*job, now, add);
+    const auto prediction = predictions.find(job->id());
+    if (prediction != predictions.end()) AddPrediction(*job, prediction->second, add);
   }
-  for (MetricFamily* family : {&seconds, &slow, &failed}) families->push_back(std::move(*family));
+  samples->Add("fsdpd_unlisted_jobs", unlisted);
 }
 
-void MetricsPage::AddPredictions(const JobPredictions::Jobs& jobs, std::vector<MetricFamily>* families) {
-  const std::map<std::string, v1::Prediction> predictions = predictions_.Of(jobs);
-  MetricFamily steps = FamilyNamed("fsdpd_job_predicted_step_seconds");
-  MetricFamily predicted = FamilyNamed("fsdpd_job_predicted_mfu_ratio");
-  MetricFamily reached = FamilyNamed("fsdpd_job_mfu_ratio");
-  for (const auto& job : jobs) {
-    const auto found = predictions.find(job->id());
-    if (found == predictions.end()) continue;
-    const v1::Prediction& step = found->second;
-    const double rest = step.step_seconds() - step.compute_seconds() - step.exposed_seconds();
-    for (const auto& [part, seconds] :
-         {std::pair("compute", step.compute_seconds()), std::pair("exposed", step.exposed_seconds()),
-          std::pair("rest", rest)})
-      AddSample(&steps, {{"fsdpd_job", job->id()}, {"part", part}}, std::max(0.0, seconds));
-    AddSample(&predicted, {{"fsdpd_job", job->id()}}, step.mfu());
-    if (job->state() == v1::JOB_STATE_RUNNING && job->last_step().step_seconds() > 0)
-      AddSample(&reached, {{"fsdpd_job", job->id()}}, MfuOf(step, job->last_step().step_seconds()));
-  }
-  for (MetricFamily* family : {&steps, &predicted, &reached}) families->push_back(std::move(*family));
+void MetricsPage::AddListed(const v1::Job& job, absl::Time now, const LabeledSamples& add) {
+  for (const LedgerShare& share : SharesOf(LedgerAt(now, job)))
+    add("fsdpd_job_seconds", share.seconds, {{"cause", std::string(share.name)}});
+  std::map<std::string, int> failures;
+  for (const v1::Job::FailedAttempt& attempt : job.failed_attempts()) ++failures[CauseName(attempt.cause())];
+  for (const auto& [cause, count] : failures) add("fsdpd_job_failed_attempts", count, {{"cause", cause}});
+  if (job.state() != v1::JOB_STATE_RUNNING || job.slowest_ranks().empty()) return;
+  const v1::SlowRank& slowest = job.slowest_ranks(0);
+  add("fsdpd_job_slowest_rank_score", slowest.score(),
+      {{"rank", absl::StrCat(slowest.rank())}, {"fsdpd_node", slowest.node()}});
 }
 
-void MetricsPage::AddNodes(std::vector<MetricFamily>* families) {
+void MetricsPage::AddPrediction(const v1::Job& job, const v1::Prediction& step, const LabeledSamples& add) {
+  const double rest = step.step_seconds() - step.compute_seconds() - step.exposed_seconds();
+  for (const auto& [part, seconds] : {std::pair("compute", step.compute_seconds()),
+                                      std::pair("exposed", step.exposed_seconds()), std::pair("rest", rest)})
+    add("fsdpd_job_predicted_step_seconds", std::max(0.0, seconds), {{"part", part}});
+  add("fsdpd_job_predicted_mfu_ratio", step.mfu());
+  if (job.state() == v1::JOB_STATE_RUNNING && job.last_step().step_seconds() > 0)
+    add("fsdpd_job_mfu_ratio", MfuOf(step, job.last_step().step_seconds()));
+}
+
+void MetricsPage::AddNodes(MetricSamples* samples) {
   lead_->nodes->ReadInto(&views_);
   std::map<std::string, int> states = {{"ready", 0}, {"not-ready", 0}, {"lost", 0}, {"left", 0}};
   int slots = 0, free_slots = 0;
@@ -228,19 +195,15 @@ void MetricsPage::AddNodes(std::vector<MetricFamily>* families) {
     free_slots += view.free_slots;
     longest = std::max(longest, now - view.last_seen);
   }
-  MetricFamily agents = FamilyNamed("fsdpd_agents");
-  for (const auto& [state, count] : states) AddSample(&agents, {{"state", state}}, count);
-  MetricFamily places = FamilyNamed("fsdpd_slots");
-  AddSample(&places, {{"state", "free"}}, free_slots);
-  AddSample(&places, {{"state", "held"}}, slots - free_slots);
-  for (MetricFamily* family : {&agents, &places}) families->push_back(std::move(*family));
-  families->push_back(Single("fsdpd_agent_heartbeat_age_seconds", absl::ToDoubleSeconds(longest)));
+  for (const auto& [state, count] : states) samples->Add("fsdpd_agents", count, {{"state", state}});
+  samples->Add("fsdpd_slots", free_slots, {{"state", "free"}});
+  samples->Add("fsdpd_slots", slots - free_slots, {{"state", "held"}});
+  samples->Add("fsdpd_agent_heartbeat_age_seconds", absl::ToDoubleSeconds(longest));
 }
 
-void MetricsPage::AddCordoned(std::vector<MetricFamily>* families) {
+void MetricsPage::AddCordoned(MetricSamples* samples) {
   const std::map<std::string, v1::Cordon> cordons = lead_->reconciler->cordons().All();
-  families->push_back(Single("fsdpd_agents_cordoned", static_cast<double>(cordons.size())));
-  MetricFamily waiting = FamilyNamed("fsdpd_cordoned_node_waiting_jobs");
+  samples->Add("fsdpd_agents_cordoned", cordons.size());
   std::map<v1::Device, int> jobs;
   for (const auto& job : cordons.empty() ? JobPredictions::Jobs() : lead_->board->Live()) {
     v1::Job bare;
@@ -252,9 +215,10 @@ void MetricsPage::AddCordoned(std::vector<MetricFamily>* families) {
   }
   for (const auto& [node, cordon] : cordons) {
     const auto view = views_.find(node);
-    if (view != views_.end()) AddSample(&waiting, {{"fsdpd_node", node}}, jobs[view->second.info.device()]);
+    if (view == views_.end()) continue;
+    samples->Add("fsdpd_cordoned_node_waiting_jobs", jobs[view->second.info.device()],
+                 {{"fsdpd_node", node}});
   }
-  families->push_back(std::move(waiting));
 }
 
 std::vector<MetricsPage::FileState> TlsFileStates(const TlsFiles& flags, const TlsFiles& files,

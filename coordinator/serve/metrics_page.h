@@ -1,7 +1,6 @@
 // /metrics of this coordinator, as long as its process lives: the counters of its meters and, while it is the
-// leader, the current jobs, agents and slots. The current state is read from the job board and the node
-// registry, like reads of the API. A scrape therefore blocks the reconciler as long as such a read: some
-// milliseconds with ten thousand jobs and two thousand agents.
+// leader, the current jobs, agents and slots. A scrape blocks the reconciler as long as a read of the API:
+// some milliseconds with ten thousand jobs and two thousand agents.
 //
 // The number of series is bounded: only launched jobs that have not ended have their own series, and of these
 // the oldest kMaxListedJobs.
@@ -10,7 +9,7 @@
 // The objects passed to Show() are not read after Hide() has returned.
 #pragma once
 
-#include <absl/status/statusor.h>
+#include <absl/status/status.h>
 #include <prometheus/metric_family.h>
 
 #include <functional>
@@ -25,6 +24,7 @@
 #include "base/mutex.h"
 #include "base/net/metrics_server.h"
 #include "base/net/tls_files.h"
+#include "base/process/metric.h"
 #include "coordinator/access/audit_log.h"
 #include "coordinator/access/revoked_certificates.h"
 #include "coordinator/job/job_predictions.h"
@@ -80,16 +80,13 @@ class MetricsPage {
 
  private:
   std::optional<double> StateBytes();
-  void AddFiles(std::vector<prometheus::MetricFamily>* families);
-  void AddJobs(std::vector<prometheus::MetricFamily>* families) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // `jobs` are the listed ones, with their own series.
-  void AddListed(const JobPredictions::Jobs& jobs, std::vector<prometheus::MetricFamily>* families)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void AddPredictions(const JobPredictions::Jobs& jobs, std::vector<prometheus::MetricFamily>* families)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AddFiles(MetricSamples* samples);
+  void AddJobs(MetricSamples* samples) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static void AddListed(const v1::Job& job, absl::Time now, const LabeledSamples& add);
+  static void AddPrediction(const v1::Job& job, const v1::Prediction& step, const LabeledSamples& add);
   // REQUIRES: AddNodes() was called; it updates views_.
-  void AddCordoned(std::vector<prometheus::MetricFamily>* families) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void AddNodes(std::vector<prometheus::MetricFamily>* families) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AddCordoned(MetricSamples* samples) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AddNodes(MetricSamples* samples) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Clock* const clock_;
   const std::shared_ptr<RevokedCertificates> revoked_;

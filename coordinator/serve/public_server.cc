@@ -8,8 +8,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/net/address.h"
-#include "coordinator/agents/agent_service.h"
-#include "coordinator/api/job_service.h"
+#include "coordinator/access/reader_streams.h"
 #include "coordinator/web/web_routes.h"
 
 namespace fsdpd {

@@ -48,10 +48,9 @@ struct PublicServerSecurity {
 // INVALID_ARGUMENT for plaintext on an address that other machines can reach, and for invalid files.
 absl::StatusOr<PublicServerSecurity> SecurePublicServer(const PublicServerOptions& options);
 
-// Thread that polls the server's sockets when no other thread does. For a service with callbacks, such as the
-// agents' streams, gRPC leaves polling to the few threads that run the callbacks. After a second without a
-// callback, each of these sleeps for 100 ms. If no other thread polled, a call that arrives then would wait
-// that long.
+// Thread that polls the server's sockets when no other thread does. The threads of gRPC that run callbacks,
+// such as those of the agents' streams, sleep for 100 ms after a second without one; a call that arrives then
+// would wait that long.
 class SocketReader {
  public:
   // Create before the server is built.

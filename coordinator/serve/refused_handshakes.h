@@ -1,6 +1,5 @@
-// Log lines for failed TLS handshakes, the most common error of a new node. gRPC closes such a connection by
-// itself and reports it only in its own log, without the peer's address. At most one line per minute and
-// cause is logged, because any client can cause them at any rate.
+// Log lines for failed TLS handshakes, which gRPC reports only in its own log, without the peer's address. At
+// most one line per minute and cause is logged, because any client can cause them at any rate.
 #pragma once
 
 #include <absl/strings/string_view.h>

@@ -58,7 +58,7 @@ class Replica::Standby {
         authorizer_(
             files.security.tokens.get(), [](const std::string&) { return std::nullopt; },
             files.security.revoked.get()),
-        api_(&jobs_, &authorizer_, files.security.audit.get(), clock, files.page->meters(),
+        api_(&jobs_, {&authorizer_, files.security.audit.get(), clock, files.page->meters()}, clock,
              [this] { return leader(); }),
         agents_(&authorizer_, [this] { return leader(); }) {}
   LeaderSeen leader() {

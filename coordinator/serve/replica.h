@@ -1,10 +1,9 @@
 // One of several coordinators that share a state in etcd: it is a standby until it is elected, leads, and
 // becomes a standby again when its term ends. It serves on one address throughout, except while the old
-// server stops (server.h) and the new one loads its state, which takes half a second or more. Its own files
-// are read at the start; an error in a file later changes nothing.
+// server stops (server.h) and the new one loads its state, which takes half a second or more.
 //
 // Start() returns when it serves; Run() returns at the stop. An error that prevents it from leading or
-// listening is logged once and retried, because another replica may lead meanwhile. Not thread-safe.
+// listening is logged once and retried. Not thread-safe.
 #pragma once
 
 #include <absl/status/statusor.h>

@@ -2,7 +2,6 @@
 #include "coordinator/serve/replica.h"
 
 #include <absl/strings/match.h>
-#include <absl/strings/str_cat.h>
 #include <absl/time/clock.h>
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
@@ -129,7 +128,7 @@ TEST(Replica, StandbyListsStoredEvents) {
   request.set_after(first - 2);
   EXPECT_EQ(list(request, &none).error_code(), grpc::StatusCode::OUT_OF_RANGE)
       << "an error is not reported as an empty list";
-  request.set_filter("colour = red");
+  request.set_filter("kind = SUBMITTED");
   EXPECT_EQ(list(request, &none).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 
   request.set_filter("");

@@ -4,14 +4,11 @@
 #include <vector>
 
 #include "base/check.h"
-#include "base/log.h"
 #include "coordinator/access/authorizer.h"
 #include "coordinator/agents/agent_service.h"
 #include "coordinator/agents/timeline_board.h"
 #include "coordinator/api/guarded_api.h"
-#include "coordinator/api/job_service.h"
 #include "coordinator/attempt/slot_count.h"
-#include "coordinator/serve/public_server.h"
 #include "coordinator/store/measured_store.h"
 #include "coordinator/store/sqlite_store.h"
 #include "fsdp/plan/plan.h"
@@ -30,12 +27,13 @@ struct Server::Parts {
                     [](const v1::JobSpec& spec, int64_t budget) { return MakePlan(spec, budget); },
                     [file = files.quotas.get()] { return file == nullptr ? RanksByProject() : file->Read(); },
                     given.page->meters()}),
-        jobs({&admission, store.get(), &board, &reconciler, &nodes, &logs, &traces, &timelines, options.clock,
-              given.page->meters()}),
+        handlers({&admission, store.get(), &board, &reconciler, &nodes, &logs, &traces, &timelines,
+                  options.clock, given.page->meters()}),
         authorizer(
-            files.security.tokens.get(), [this](const std::string& id) { return jobs.SubmitterOf(id); },
+            files.security.tokens.get(),
+            [this](const std::string& id) { return handlers.jobs.SubmitterOf(id); },
             files.security.revoked.get()),
-        api(&jobs, &authorizer, files.security.audit.get(), options.clock, files.page->meters()),
+        api(&handlers, {&authorizer, files.security.audit.get(), options.clock, files.page->meters()}),
         agents({{&nodes, &reconciler, &rendezvous, &logs, &traces, &timelines, given.page->meters()},
                 &authorizer,
                 files.security.audit.get(),
@@ -51,7 +49,7 @@ struct Server::Parts {
   TimelineBoard timelines{&board};
   Admission admission;
   Reconciler reconciler;
-  JobService jobs;
+  ApiHandlers handlers;
   Authorizer authorizer;
   GuardedApi api;
   AgentService agents;
@@ -117,7 +115,7 @@ std::string Server::page_url() const {
 void Server::Stop() {
   std::call_once(parts_->stopped, [this] {
     parts_->files.page->Hide();
-    parts_->jobs.Close();
+    parts_->api.Close();
     parts_->board.Close();
     // First: otherwise it would consider agents lost when their streams end below. Agents resend what they
     // report meanwhile.

@@ -1,10 +1,10 @@
 // Complete coordinator: opens its state, loads the jobs, serves both APIs with health and reflection, and
 // stops cleanly. main() and the tests use it; everything else in this directory is a part of it.
 //
-// Call order: Start() -> address() ... -> Stop() (also called by the destructor). Start() returns when calls
-// are served. Stop() first ends all decisions, so that no attempt is judged by the streams that it closes. It
-// then closes streams, cancels calls after half a second, and leaves agents and their ranks running. It waits
-// for a write in progress, and for handlers that do not check for cancellation: a plan, a page of jobs.
+// Start() returns when calls are served. Stop(), which the destructor calls too, first ends all decisions, so
+// that no attempt is judged by the streams that it closes. It then closes streams, cancels calls after half a
+// second, and leaves agents and their ranks running. It waits for a write in progress, and for handlers that
+// do not check for cancellation: a plan, a page of jobs.
 //
 // Errors of Start(): FAILED_PRECONDITION for a state directory that is in use or unusable, DATA_LOSS for a
 // damaged one, UNAVAILABLE for an address that cannot be listened on, INVALID_ARGUMENT for plaintext on an
@@ -32,8 +32,7 @@ struct ServerOptions : PublicServerOptions {
   ReconcilerOptions reconciler;
 };
 
-// Files that are reread while the coordinator runs. Opened once and shared by consecutive terms of leadership
-// (replica.h): if a file becomes invalid, its last valid contents stay in use.
+// Files that are reread while the coordinator runs, shared by consecutive terms of leadership (replica.h).
 struct ServerFiles {
   PublicServerSecurity security;
   std::shared_ptr<QuotaFile> quotas;  // Null if there are none.

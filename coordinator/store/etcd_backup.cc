@@ -10,7 +10,6 @@
 
 #include "base/check.h"
 #include "coordinator/store/etcd_jobs.h"
-#include "coordinator/store/etcd_keys.h"
 #include "coordinator/store/leadership.h"
 
 namespace fsdpd {

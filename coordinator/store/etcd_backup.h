@@ -1,6 +1,5 @@
-// Backup and restore of a coordinator state in etcd: `fsdpd-coordinator backup --store` and `restore
-// --store`. The backup file has the format of sqlite_backup.h, so a backup of a SQLite state can be restored
-// to etcd and vice versa.
+// Backup and restore of a coordinator state in etcd, in files of the format of sqlite_backup.h: a backup of a
+// SQLite state can be restored to etcd and vice versa.
 //
 // Errors: those of sqlite_backup.h for the file, and those of etcd_client.h. NOT_FOUND if the prefix has no
 // keys. A restore returns FAILED_PRECONDITION if the prefix has keys or a leader, and RESOURCE_EXHAUSTED if

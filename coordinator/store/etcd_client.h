@@ -3,9 +3,8 @@
 // TLS files are reread at most once per second, when etcd is called. New files apply from the next call on.
 // If new files are invalid, the previous ones stay in use (TlsInUse).
 //
-// A member that does not answer, or that has no quorum, is skipped for the next one of the list. Reads are
-// retried. A transaction is sent once, because it may have been applied even if its answer was lost: the
-// writer has to find out (etcd_store.h).
+// A member that does not answer, or that has no quorum, is skipped for the next one. Reads are retried. A
+// transaction is sent once, because it may have been applied even if its answer was lost (etcd_store.h).
 //
 // Errors have the member's address: UNAVAILABLE (no answer, no quorum, or etcd is overloaded),
 // RESOURCE_EXHAUSTED (etcd's space or the size of a request: nothing was written), FAILED_PRECONDITION

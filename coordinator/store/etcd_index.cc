@@ -1,10 +1,11 @@
 #include "coordinator/store/etcd_index.h"
 
+#include <absl/strings/match.h>
+
 #include <algorithm>
 #include <iterator>
-#include <utility>
 
-#include "coordinator/job/job_directory.h"
+#include "coordinator/job/directory_owner.h"
 #include "coordinator/job/job_machine.h"
 
 namespace fsdpd {
@@ -106,8 +107,10 @@ const EtcdIndex::Order& EtcdIndex::ViewFor(const JobQuery& query) const {
   return only_live ? live_by_create_ : by_create_;
 }
 
-bool EtcdIndex::Wants(const JobQuery& query, const EtcdEntry& entry) const {
+bool EtcdIndex::Wants(const JobQuery& query, const std::string& id) const {
   ++visited_;
+  if (!absl::StartsWith(id, query.id_prefix)) return false;
+  const EtcdEntry& entry = entries_.at(id);
   const auto& states = query.states;
   if (!states.empty() && std::find(states.begin(), states.end(), entry.state) == states.end()) return false;
   if (!query.directory.empty() && entry.directory != query.directory) return false;
@@ -116,12 +119,11 @@ bool EtcdIndex::Wants(const JobQuery& query, const EtcdEntry& entry) const {
 }
 
 EtcdSelection EtcdIndex::IdsFor(const JobQuery& query) const {
-  const size_t most = query.filter == nullptr ? static_cast<size_t>(query.limit) : query.max_examined;
   EtcdSelection selection;
   // Returns false when the page is full and another job matches.
   const auto add = [&](const Position& place) {
-    if (!Wants(query, entries_.at(place.second))) return true;
-    selection.truncated = selection.ids.size() == most;
+    if (!Wants(query, place.second)) return true;
+    selection.truncated = selection.ids.size() == static_cast<size_t>(query.limit);
     if (!selection.truncated) selection.ids.push_back({place.first, place.second});
     return !selection.truncated;
   };

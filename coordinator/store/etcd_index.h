@@ -1,5 +1,5 @@
-// In-memory index of the jobs in etcd: one entry per job, and ordered views of them, so that a question about
-// one request, one directory or one page does not visit every stored job.
+// In-memory index of the jobs in etcd, with ordered views, so that a query for one request, one directory or
+// one page does not visit every stored job.
 //
 // Not thread-safe. Pointers to entries are valid until that entry is replaced or erased.
 #pragma once
@@ -45,7 +45,7 @@ class EtcdIndex {
   bool DirectoryHasAnother(const std::string& directory, const std::string& id) const;
   // Ended jobs outside `retention`, oldest end first, at most `limit`.
   std::vector<std::string> OutsideRetention(const Retention& retention, absl::Time now, int limit) const;
-  // Jobs that match the query except for its filter, up to what one page may examine.
+  // Jobs that match the query, up to its limit.
   EtcdSelection IdsFor(const JobQuery& query) const;
 
   int64_t visited() const { return visited_; }  // Entries examined by all queries so far.
@@ -54,7 +54,7 @@ class EtcdIndex {
   using Position = std::pair<int64_t, std::string>;
   using Order = std::set<Position>;
   const Order& ViewFor(const JobQuery& query) const;
-  bool Wants(const JobQuery& query, const EtcdEntry& entry) const;
+  bool Wants(const JobQuery& query, const std::string& id) const;
 
   std::map<std::string, EtcdEntry> entries_;
   std::unordered_map<std::string, std::string> id_of_request_;

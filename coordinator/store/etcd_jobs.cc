@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "coordinator/store/etcd_keys.h"
 
 namespace fsdpd {
 namespace {
@@ -19,6 +18,16 @@ constexpr int64_t kKeysPerPage = 2000;  // About 200 bytes per entry, 2,000 byte
 constexpr size_t kJobsPerRead = 16;     // Up to 1 MB per job; etcd's limit is 128 operations.
 constexpr int kTries = 3;
 
+// Repeats `read`, which reads pages at one revision, if etcd compacted that revision before the last page.
+template <typename Read>
+auto Retried(const Read& read) -> decltype(read()) {
+  for (int tries = 1;; ++tries) {
+    auto found = read();
+    if (!absl::IsOutOfRange(found.status())) return found;
+    if (tries == kTries) return absl::UnavailableError(found.status().message());
+  }
+}
+
 }  // namespace
 
 std::string EndOfPrefix(std::string prefix) {
@@ -26,23 +35,24 @@ std::string EndOfPrefix(std::string prefix) {
   return prefix;
 }
 
-absl::StatusOr<std::map<std::string, std::string>> EtcdJobs::Below(const std::string& name, int64_t* revision,
-                                                                   const std::string& first) {
-  for (int tries = 1;; ++tries) {
-    absl::StatusOr<std::map<std::string, std::string>> values =
-        BelowOnce(name, revision, first, /*of=*/0, kKeysPerPage);
-    if (!absl::IsOutOfRange(values.status())) return values;
-    // etcd compacted the first page's revision before the last page was read.
-    if (tries == kTries) return absl::UnavailableError(values.status().message());
-  }
+std::string RemovalCommand(const std::string& prefix) {
+  std::string command = "for name in";
+  for (const char* directory : kEtcdDirectories) absl::StrAppend(&command, " ", directory);
+  absl::StrAppend(&command, "; do etcdctl del --prefix ", prefix, "$name; done");
+  for (const char* name : kEtcdNames) absl::StrAppend(&command, "; etcdctl del ", prefix, name);
+  return command;
 }
 
-absl::StatusOr<std::map<std::string, std::string>> EtcdJobs::BelowOnce(const std::string& name,
-                                                                       int64_t* revision,
-                                                                       const std::string& first, int64_t of,
-                                                                       int64_t keys_per_page) {
+absl::StatusOr<EtcdJobs::Values> EtcdJobs::Below(const std::string& name, int64_t* revision,
+                                                 const std::string& first) {
+  return Retried([&] { return BelowOnce(name, revision, first, /*of=*/0, kKeysPerPage); });
+}
+
+absl::StatusOr<EtcdJobs::Values> EtcdJobs::BelowOnce(const std::string& name, int64_t* revision,
+                                                     const std::string& first, int64_t of,
+                                                     int64_t keys_per_page) {
   const std::string prefix = Key(name);
-  std::map<std::string, std::string> values;
+  Values values;
   etcd::RangeRequest request;
   request.set_key(first.empty() ? prefix : first);
   request.set_range_end(EndOfPrefix(prefix));
@@ -95,8 +105,7 @@ absl::StatusOr<int64_t> EtcdJobs::ReadSchema() {
 }
 
 absl::StatusOr<EtcdIndex> EtcdJobs::Load(int64_t* revision) {
-  std::map<std::string, std::string> values;
-  FSDPD_ASSIGN_OR_RETURN(values, Below("entry/", revision));
+  FSDPD_ASSIGN_OR_RETURN(const Values values, Below("entry/", revision));
   EtcdIndex index;
   for (const auto& [id, bytes] : values) {
     FSDPD_ASSIGN_OR_RETURN(const v1::Job entry, ParseJob(bytes));
@@ -109,12 +118,12 @@ absl::StatusOr<JobPage> EtcdJobs::Read(const EtcdSelection& selection, const Job
                                        int64_t revision) {
   const std::vector<JobCursor>& ids = selection.ids;
   JobPage page;
-  size_t bytes = 0, examined = 0;
+  size_t bytes = 0;
   const auto full = [&] {
     return page.jobs.size() >= static_cast<size_t>(query.limit) || bytes >= query.max_bytes;
   };
   for (size_t begin = 0; begin < ids.size(); begin += kJobsPerRead) {
-    page.more = examined >= query.max_examined || (query.filter == nullptr && full());
+    page.more = full();
     if (page.more) return page;
     const size_t end = std::min(ids.size(), begin + kJobsPerRead);
     etcd::TxnRequest request;
@@ -131,14 +140,11 @@ absl::StatusOr<JobPage> EtcdJobs::Read(const EtcdSelection& selection, const Job
       const size_t place = at++;
       if (op.response_range().kvs().empty()) continue;  // Deleted since the index was read.
       const std::string& value = op.response_range().kvs(0).value();
-      FSDPD_ASSIGN_OR_RETURN(v1::Job job, ParseJob(value));
-      const bool wanted = query.filter == nullptr || query.filter(job);
-      page.more = examined >= query.max_examined || (wanted && full());
+      page.more = full();
       if (page.more) return page;
-      ++examined;
+      FSDPD_ASSIGN_OR_RETURN(v1::Job job, ParseJob(value));
       // The cursor is the entry's position; the job itself may have ended since.
       page.end = ids[place];
-      if (!wanted) continue;
       bytes += value.size();
       page.jobs.push_back(std::move(job));
     }
@@ -157,8 +163,7 @@ absl::StatusOr<v1::Job> EtcdJobs::Get(const std::string& id, int64_t* revision) 
 
 absl::StatusOr<v1::ListNodesResponse> EtcdJobs::Nodes() {
   v1::ListNodesResponse nodes;
-  std::map<std::string, std::string> values;
-  FSDPD_ASSIGN_OR_RETURN(values, Below("node/", nullptr));
+  FSDPD_ASSIGN_OR_RETURN(const Values values, Below("node/", nullptr));
   for (const auto& [name, bytes] : values) {
     if (!nodes.add_nodes()->ParseFromString(bytes))
       return absl::DataLossError(absl::StrCat("state store: stored node ", name, " cannot be read"));
@@ -171,8 +176,7 @@ std::string EtcdJobs::EventName(int64_t sequence) {
 }
 
 absl::StatusOr<Events> EtcdJobs::EventsAfter(int64_t sequence) {
-  std::map<std::string, std::string> values;
-  FSDPD_ASSIGN_OR_RETURN(values, Below("event/", nullptr, EventKey(sequence + 1)));
+  FSDPD_ASSIGN_OR_RETURN(const Values values, Below("event/", nullptr, EventKey(sequence + 1)));
   Events events;
   for (const auto& [sequence, bytes] : values) {
     if (!events.emplace_back().ParseFromString(bytes))
@@ -182,8 +186,7 @@ absl::StatusOr<Events> EtcdJobs::EventsAfter(int64_t sequence) {
 }
 
 absl::StatusOr<std::map<std::string, v1::Cordon>> EtcdJobs::Cordons() {
-  std::map<std::string, std::string> values;
-  FSDPD_ASSIGN_OR_RETURN(values, Below("cordon/", nullptr));
+  FSDPD_ASSIGN_OR_RETURN(const Values values, Below("cordon/", nullptr));
   std::map<std::string, v1::Cordon> cordons;
   for (const auto& [node, bytes] : values) {
     if (!cordons[node].ParseFromString(bytes))
@@ -193,11 +196,7 @@ absl::StatusOr<std::map<std::string, v1::Cordon>> EtcdJobs::Cordons() {
 }
 
 absl::StatusOr<StateContent> EtcdJobs::Content() {
-  for (int tries = 1;; ++tries) {
-    absl::StatusOr<StateContent> content = ContentOnce();
-    if (!absl::IsOutOfRange(content.status())) return content;
-    if (tries == kTries) return absl::UnavailableError(content.status().message());
-  }
+  return Retried([&] { return ContentOnce(); });
 }
 
 absl::StatusOr<StateContent> EtcdJobs::ContentOnce() {
@@ -206,8 +205,7 @@ absl::StatusOr<StateContent> EtcdJobs::ContentOnce() {
   FSDPD_ASSIGN_OR_RETURN(content.jobs, BelowOnce("job/", &revision, "", 0, kJobsPerRead));
   FSDPD_ASSIGN_OR_RETURN(content.cordons, BelowOnce("cordon/", &revision, "", revision, kKeysPerPage));
   FSDPD_ASSIGN_OR_RETURN(content.nodes, BelowOnce("node/", &revision, "", revision, kKeysPerPage));
-  std::map<std::string, std::string> events;
-  FSDPD_ASSIGN_OR_RETURN(events, BelowOnce("event/", &revision, "", revision, kKeysPerPage));
+  FSDPD_ASSIGN_OR_RETURN(Values events, BelowOnce("event/", &revision, "", revision, kKeysPerPage));
   for (auto& [sequence, bytes] : events) {
     int64_t number = 0;
     if (!absl::SimpleAtoi(sequence, &number))

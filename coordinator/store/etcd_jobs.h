@@ -19,7 +19,6 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <vector>
 
 #include "coordinator/store/etcd_client.h"
 #include "coordinator/store/etcd_index.h"
@@ -28,8 +27,15 @@
 
 namespace fsdpd {
 
+// Names of keys, besides those of leadership.h. Prefixes may be nested ("/fsdpd/" and "/fsdpd/b/" are two
+// states), so no request may cover all keys with one state's prefix.
+constexpr const char* kEtcdDirectories[] = {"cordon/", "entry/", "event/", "job/", "node/"};
+constexpr const char* kEtcdNames[] = {"schema", "written"};
+
 // The smallest key after all keys with this prefix. REQUIRES: it ends in '/'.
 std::string EndOfPrefix(std::string prefix);
+// Shell command that removes the state below `prefix`, and no nested one.
+std::string RemovalCommand(const std::string& prefix);
 
 class EtcdJobs {
  public:
@@ -53,7 +59,7 @@ class EtcdJobs {
   // Sets `*revision` to the revision of the snapshot.
   absl::StatusOr<EtcdIndex> Load(int64_t* revision);
   // Reads jobs at `revision` (0: the newest) in the order of `selection`, up to the query's limits. Skips
-  // jobs that were deleted or do not match the query's filter. UNAVAILABLE also if `revision` was compacted.
+  // jobs that were deleted. UNAVAILABLE also if `revision` was compacted.
   absl::StatusOr<JobPage> Read(const EtcdSelection& selection, const JobQuery& query, int64_t revision = 0);
   // The newest version and its revision. NOT_FOUND for an unknown job.
   absl::StatusOr<v1::Job> Get(const std::string& id, int64_t* revision = nullptr);
@@ -64,13 +70,12 @@ class EtcdJobs {
 
  private:
   // Values by the part of the key after `name`; from the key `first` on, unless it is "".
-  absl::StatusOr<std::map<std::string, std::string>> Below(const std::string& name, int64_t* revision,
-                                                           const std::string& first = "");
+  using Values = std::map<std::string, std::string>;
+  absl::StatusOr<Values> Below(const std::string& name, int64_t* revision, const std::string& first = "");
   // One attempt at revision `of` (0: the newest), `keys_per_page` keys per request. OUT_OF_RANGE: the
   // revision was compacted between two pages.
-  absl::StatusOr<std::map<std::string, std::string>> BelowOnce(const std::string& name, int64_t* revision,
-                                                               const std::string& first, int64_t of,
-                                                               int64_t keys_per_page);
+  absl::StatusOr<Values> BelowOnce(const std::string& name, int64_t* revision, const std::string& first,
+                                   int64_t of, int64_t keys_per_page);
   absl::StatusOr<StateContent> ContentOnce();
   absl::StatusOr<std::string> Value(const std::string& name, int64_t* revision);
 

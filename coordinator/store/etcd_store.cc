@@ -11,7 +11,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "coordinator/job/job_directory.h"
+#include "coordinator/job/directory_owner.h"
 #include "coordinator/job/job_machine.h"
 #include "coordinator/store/small_record.h"
 
@@ -419,14 +419,7 @@ absl::StatusOr<std::vector<v1::Job>> EtcdStore::LiveJobs() {
   query.states = LiveJobStates();
   query.ascending = true;
   query.limit = INT_MAX;
-  query.max_examined = SIZE_MAX;
-  EtcdSelection selection;
-  {
-    MutexLock lock(&mutex_);
-    selection = index_.IdsFor(query);
-  }
-  FSDPD_ASSIGN_OR_RETURN(JobPage all, jobs_.Read(selection, query));
-  for (v1::Job& job : all.jobs) log_.AddTo(&job);
+  FSDPD_ASSIGN_OR_RETURN(JobPage all, List(query));
   return std::move(all.jobs);
 }
 

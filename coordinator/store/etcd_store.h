@@ -3,8 +3,7 @@
 // Every write is one transaction. etcd applies it only if this leadership's key exists and if the state was
 // not written since this store's last write. Hence a former leader that has not noticed its loss cannot
 // change anything. A write whose answer was lost is resent until it is known to have been applied once, or
-// until the leadership is lost. After that this process stops asking, and the next leader reads what is
-// stored. What etcd refuses (space, size of a request) was not written.
+// until the leadership is lost. What etcd refuses (space, size of a request) was not written.
 //
 // The index of entries is in memory, because only the leader writes. A job may have kMaxJobBytes when it is
 // inserted; with more, Insert() returns OUT_OF_RANGE. etcd limits a request to 1.5 MiB by default, and the

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <utility>
 
 #include "base/check.h"
 #include "coordinator/job/job_machine.h"
@@ -29,31 +28,19 @@ constexpr size_t kSlack = 128;
 // Events that a reader copies while it holds the lock. Writers wait for no more than that.
 constexpr size_t kSlice = 256;
 
-v1::Event LoggedEvent(const std::string& job, const v1::Job::Event& of_job) {
-  v1::Event event;
-  event.set_job(job);
-  event.set_unix_nanos(of_job.unix_nanos());
-  event.set_kind(of_job.kind());
-  event.set_node(of_job.node());
-  event.set_attempt(of_job.attempt());
-  event.set_state(of_job.state());
-  event.set_cause(of_job.cause());
-  event.set_message(of_job.message());
-  event.set_number(of_job.number());
-  return event;
-}
-
-v1::Job::Event EventOfJob(const v1::Event& event) {
-  v1::Job::Event of_job;
-  of_job.set_unix_nanos(event.unix_nanos());
-  of_job.set_state(event.state());
-  of_job.set_message(event.message());
-  of_job.set_kind(event.kind());
-  of_job.set_number(event.number());
-  of_job.set_attempt(event.attempt());
-  of_job.set_node(event.node());
-  of_job.set_cause(event.cause());
-  return of_job;
+// Between v1::Event and v1::Job::Event, which have the same fields except the job.
+template <typename To, typename From>
+To Converted(const From& from) {
+  To to;
+  to.set_unix_nanos(from.unix_nanos());
+  to.set_kind(from.kind());
+  to.set_node(from.node());
+  to.set_attempt(from.attempt());
+  to.set_state(from.state());
+  to.set_cause(from.cause());
+  to.set_message(from.message());
+  to.set_number(from.number());
+  return to;
 }
 
 bool IsGap(const v1::Event& event) { return event.kind() == v1::EVENT_KIND_EVENTS_DELETED; }
@@ -186,7 +173,7 @@ Events EventLog::Number(const std::vector<const v1::Job*>& jobs, Events others) 
     const auto known = owned_.find({true, job->id()});
     const int64_t last = known == owned_.end() ? 0 : known->second.last_number;
     for (const v1::Job::Event& event : job->events()) {
-      if (event.number() > last) numbered.push_back(LoggedEvent(job->id(), event));
+      if (event.number() > last) numbered.emplace_back(Converted<v1::Event>(event)).set_job(job->id());
     }
   }
   for (v1::Event& event : others) numbered.push_back(std::move(event));
@@ -330,7 +317,7 @@ void EventLog::AddTo(v1::Job* job) const {
   // Events that an older release stored within the job are in the log too once the job has changed.
   const int64_t last = job->events().empty() ? 0 : job->events().rbegin()->number();
   for (const EventPtr& event : NewestOf(job->id())) {
-    if (last < event->number()) *job->add_events() = EventOfJob(*event);
+    if (last < event->number()) *job->add_events() = Converted<v1::Job::Event>(*event);
   }
   BoundEvents(job);
 }

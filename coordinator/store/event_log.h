@@ -3,9 +3,9 @@
 // after the event was stored together with its change, so a reader never gets an event that a crash could
 // undo.
 //
-// Each event is stored once. A stored job has no events of its own (Job.events); they are added from the log
-// when the job is read. A change is written with all events that its job has in memory. The log detects the
-// new ones by their numbers, so a repeated write adds no duplicates.
+// A stored job has no events of its own (Job.events); they are added from the log when the job is read. A
+// change is written with all events that its job has in memory. The log detects the new ones by their
+// numbers, so a repeated write adds no duplicates.
 //
 // Bounds: kMaxEvents and kMaxEventAge.
 // - Age: for each added event, up to two that are too old are dropped. Age is relative to the earlier of
@@ -86,11 +86,10 @@ struct EventPage {
 
 class EventLog {
  public:
-  // Tests use a smaller bound.
   explicit EventLog(size_t max_events = kMaxEvents) : max_events_(max_events) {}
 
-  // Loads all stored events, in order. Sequences smaller than `first` are not assigned from now on, so that a
-  // state restored from a backup does not reuse sequences.
+  // Loads all stored events, in order. Sequences below `first` are not assigned from now on, so that a state
+  // restored from a backup does not reuse any.
   void Load(Events stored, int64_t first);
   // Returns the new events of `jobs`, and `others`, with assigned sequences and with dates not before the
   // newest date at load time. Events appended later do not shift dates: an event that is stored late keeps
@@ -107,7 +106,6 @@ class EventLog {
   void Forget(const ThinnedEvents& thinned);
   // `job` was deleted: event numbers of a later job with the same id start anew. Its events stay.
   void ForgetJob(const std::string& job);
-  // Adds the job's retained events to it.
   void AddTo(v1::Job* job) const;
 
   // OUT_OF_RANGE if events after `after` were dropped; the message has the oldest retained sequence.

@@ -1,11 +1,10 @@
 // Leader election in etcd. The leader is the coordinator whose key is in etcd, under a lease that it renews.
-// Each leadership has a number, its generation (state_store.h), which is larger than all earlier ones.
+// Each leadership has a generation (state_store.h), which is larger than all earlier ones.
 //
-// A leadership ends when its lease was not renewed in time. The deadline is measured by this machine's clock
-// from the time at which the renewal was sent, so the leadership ends here before etcd lets another
-// coordinator lead. A process that was suspended may consider itself the leader for a moment after that. In
-// that time etcd refuses its writes (etcd_store.h), and agents ignore it, because streams are numbered by the
-// generation (agent/link/attachment.h).
+// The deadline of a lease is measured by this machine's clock from the time at which the renewal was sent, so
+// a leadership ends here before etcd lets another coordinator lead. A process that was suspended may consider
+// itself the leader for a moment after that. In that time etcd refuses its writes (etcd_store.h), and agents
+// ignore it by its generation (agent/link/attachment.h).
 //
 // Keys below `prefix`: "leader", the address of the leader, and "generation".
 //

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <memory>
-#include <utility>
 
 #include "coordinator/metrics/meters.h"
 #include "coordinator/store/state_store.h"

@@ -1,6 +1,5 @@
-// Reduction of a job record that is too large for the store. Its longest texts are dropped, with a notice in
-// their place. Retained are the spec, plan, placements, checkpoints and all fields that the coordinator's
-// decisions depend on.
+// Reduction of a job record that is too large for the store: notices replace its longest texts. All fields
+// that the coordinator's decisions depend on are retained.
 //
 // Pure.
 #pragma once

@@ -15,6 +15,7 @@
 #include "base/check.h"
 #include "base/errno_status.h"
 #include "base/process/error_line.h"
+#include "base/unique_fd.h"
 #include "coordinator/store/sqlite_query.h"
 #include "coordinator/store/sqlite_schema.h"
 #include "coordinator/store/state_digest.h"
@@ -60,22 +61,21 @@ std::string KeyOf(const v1::Node& node) { return node.name(); }
 template <typename Message>
 absl::Status CheckMessages(sqlite3* db, const std::string& path, const std::string& table,
                            const std::string& column, const std::string& key) {
-  Statement known(db, "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?");
-  known.BindText(table);
-  const int there = known.Step();
-  if (there == SQLITE_DONE) return absl::OkStatus();
-  if (there != SQLITE_ROW) return StatusOf(db, there, absl::StrCat("stat ", table, " in ", path));
+  bool known = false;
+  Statement tables(db, "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", table);
+  FSDPD_RETURN_IF_ERROR(tables.Each(absl::StrCat("stat ", table, " in ", path), [&] { known = true; }));
+  if (!known) return absl::OkStatus();
   Statement rows(db, absl::StrCat("SELECT ", column, ", ", key, " FROM ", table));
-  int rc;
-  for (int64_t row = 1; (rc = rows.Step()) == SQLITE_ROW; ++row) {
+  int64_t row = 0;
+  return rows.Each(absl::StrCat("read ", table, " of ", path), [&]() -> absl::Status {
+    ++row;
     Message message;
     bool valid = message.ParseFromString(rows.Blob(0));
     if constexpr (!std::is_same_v<Message, v1::Cordon>) valid = valid && KeyOf(message) == rows.Blob(1);
-    if (!valid)
-      return absl::DataLossError(
-          absl::StrCat(path, ": damaged: row ", row, " of table ", table, " cannot be read"));
-  }
-  return rc == SQLITE_DONE ? absl::OkStatus() : StatusOf(db, rc, absl::StrCat("read ", table, " of ", path));
+    if (valid) return absl::OkStatus();
+    return absl::DataLossError(
+        absl::StrCat(path, ": damaged: row ", row, " of table ", table, " cannot be read"));
+  });
 }
 
 // Checks SQLite's integrity and that all messages can be parsed.
@@ -90,14 +90,13 @@ absl::StatusOr<CopiedState> CheckState(sqlite3* db, const std::string& path) {
   if (const std::string found = check.Blob(0); found != "ok")
     return absl::DataLossError(absl::StrCat(path, ": damaged: ", found));
   Statement jobs(db, "SELECT job, id FROM jobs");
-  int rc;
-  while ((rc = jobs.Step()) == SQLITE_ROW) {
+  FSDPD_RETURN_IF_ERROR(jobs.Each(absl::StrCat("read the jobs of ", path), [&]() -> absl::Status {
     const absl::StatusOr<v1::Job> job = ParseJob(jobs.Blob(0));
     if (!job.ok() || job->id() != jobs.Blob(1))
       return absl::DataLossError(absl::StrCat(path, ": damaged: job ", jobs.Blob(1), " cannot be read"));
     ++state.jobs;
-  }
-  if (rc != SQLITE_DONE) return StatusOf(db, rc, absl::StrCat("read the jobs of ", path));
+    return absl::OkStatus();
+  }));
   FSDPD_RETURN_IF_ERROR(CheckMessages<v1::Event>(db, path, "events", "event", "sequence"));
   FSDPD_RETURN_IF_ERROR(CheckMessages<v1::Cordon>(db, path, "cordons", "cordon", "node"));
   FSDPD_RETURN_IF_ERROR(CheckMessages<v1::Node>(db, path, "nodes", "node", "name"));
@@ -105,12 +104,9 @@ absl::StatusOr<CopiedState> CheckState(sqlite3* db, const std::string& path) {
 }
 
 absl::Status SyncPath(const std::string& path, int flags) {
-  const int fd = open(path.c_str(), flags | O_CLOEXEC);
-  if (fd < 0) return ErrnoStatus(absl::StrCat("open ", path));
-  const absl::Status synced =
-      fsync(fd) == 0 ? absl::OkStatus() : ErrnoStatus(absl::StrCat("write to disk ", path));
-  close(fd);
-  return synced;
+  const UniqueFd fd(open(path.c_str(), flags | O_CLOEXEC));
+  if (!fd.valid()) return ErrnoStatus(absl::StrCat("open ", path));
+  return fsync(fd.get()) == 0 ? absl::OkStatus() : ErrnoStatus(absl::StrCat("write to disk ", path));
 }
 
 std::string DirectoryOf(const std::string& file) {

@@ -1,8 +1,5 @@
-// Backup and restore of a state directory: `fsdpd-coordinator backup` and `restore`. A state in etcd has the
-// same file format (etcd_backup.h).
-//
-// The generation of a restored state is the larger one of its own and one derived from the date
-// (state_store.h).
+// Backup and restore of a state directory. The generation of a restored state is the larger one of its own
+// and one derived from the date (state_store.h).
 //
 // Errors: NOT_FOUND if the source is missing, ALREADY_EXISTS if the target file exists, FAILED_PRECONDITION
 // for an unknown schema or a state directory that is not empty, DATA_LOSS for a damaged file (also found by

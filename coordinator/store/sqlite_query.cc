@@ -2,12 +2,19 @@
 
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/substitute.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "base/unique_fd.h"
 
 namespace fsdpd {
 namespace {
+
+constexpr size_t kItemsPerStatement = 4096;  // SQLite allows 32,766 bound values, and an item has up to four.
 
 // An exceeded quota, an exceeded file size limit and an -shm file that cannot grow count as a full disk too.
 bool IsFull(sqlite3* db, int rc) {
@@ -20,8 +27,7 @@ bool IsFull(sqlite3* db, int rc) {
 }  // namespace
 
 void MakePrivate(const std::string& path) {
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (fd >= 0) close(fd);
+  UniqueFd(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
 }
 
 absl::Status StatusOf(sqlite3* db, int rc, absl::string_view doing) {
@@ -59,12 +65,35 @@ absl::Status Execute(sqlite3* db, const std::string& sql, absl::string_view doin
   return rc == SQLITE_OK ? absl::OkStatus() : StatusOf(db, sqlite3_extended_errcode(db), doing);
 }
 
+absl::Status RunForAll(sqlite3* db, absl::string_view sql, absl::string_view row, size_t count,
+                       absl::string_view doing, absl::FunctionRef<void(Statement*, size_t)> bind,
+                       absl::FunctionRef<void(Statement*)> each) {
+  for (size_t begin = 0; begin < count; begin += kItemsPerStatement) {
+    const size_t end = std::min(count, begin + kItemsPerStatement);
+    std::string rows(row);
+    for (size_t i = begin + 1; i < end; ++i) absl::StrAppend(&rows, ",", row);
+    Statement statement(db, absl::Substitute(sql, rows));
+    for (size_t i = begin; i < end; ++i) bind(&statement, i);
+    FSDPD_RETURN_IF_ERROR(statement.Each(doing, [&] { each(&statement); }));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status InTransaction(sqlite3* db, absl::string_view doing, absl::FunctionRef<absl::Status()> write) {
+  FSDPD_RETURN_IF_ERROR(Execute(db, "BEGIN IMMEDIATE", doing));
+  absl::Status done = write();
+  if (done.ok()) done = Execute(db, "COMMIT", doing);
+  // After some errors SQLite has rolled back already.
+  if (!done.ok()) Execute(db, "ROLLBACK", doing).IgnoreError();
+  return done;
+}
+
 absl::StatusOr<int64_t> QueryInt(sqlite3* db, const std::string& sql, absl::string_view doing) {
+  std::optional<int64_t> value;
   Statement statement(db, sql);
-  const int rc = statement.Step();
-  if (rc != SQLITE_ROW)
-    return rc == SQLITE_DONE ? absl::DataLossError(absl::StrCat(doing, ": no row")) : StatusOf(db, rc, doing);
-  return statement.Int(0);
+  FSDPD_RETURN_IF_ERROR(statement.Each(doing, [&] { value = statement.Int(0); }));
+  if (!value.has_value()) return absl::DataLossError(absl::StrCat(doing, ": no row"));
+  return *value;
 }
 
 }  // namespace fsdpd

@@ -9,10 +9,8 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "coordinator/job/job_directory.h"
+#include "coordinator/job/directory_owner.h"
 #include "coordinator/job/job_machine.h"
-#include "coordinator/store/sqlite_query.h"
-#include "coordinator/store/state_store.h"
 
 namespace fsdpd {
 namespace {
@@ -93,7 +91,8 @@ constexpr int64_t kSchemaOfDirectories = 4;
 constexpr int64_t kSchemaOfNodes = 7;
 constexpr int64_t kSchemaOfLabels = 10;
 
-// REQUIRES: within a transaction.
+// The following functions, and MakeSchemas(), run within a transaction.
+
 absl::Status AddEnds(sqlite3* db) {
   std::vector<v1::JobState> ended;
   for (const v1::JobState state : AllJobStates()) {
@@ -101,84 +100,65 @@ absl::Status AddEnds(sqlite3* db) {
   }
   std::vector<std::pair<std::string, int64_t>> ends;
   Statement select(db, absl::StrCat("SELECT job, id FROM jobs WHERE state IN (", InStates(ended), ")"));
-  int rc;
-  while ((rc = select.Step()) == SQLITE_ROW) {
+  FSDPD_RETURN_IF_ERROR(select.Each("read ended jobs", [&] {
     const std::string id = select.Blob(1);
     const absl::StatusOr<v1::Job> job = ParseJob(select.Blob(0));
     // A damaged job must not prevent the start; reading it returns DATA_LOSS.
     ends.emplace_back(id, job.ok() ? EndOf(*job) : 1);
     if (!job.ok()) LogWarning("found an unreadable job job=%s error=%s", id, job.status().message());
-  }
-  if (rc != SQLITE_DONE) return StatusOf(db, rc, "read ended jobs");
+  }));
   for (const auto& [id, end_nanos] : ends) {
-    Statement update(db, "UPDATE jobs SET end_nanos = ? WHERE id = ?");
-    update.BindInt(end_nanos);
-    update.BindText(id);
-    if (rc = update.Step(); rc != SQLITE_DONE) return StatusOf(db, rc, absl::StrCat("add the end of ", id));
+    Statement update(db, "UPDATE jobs SET end_nanos = ? WHERE id = ?", end_nanos, id);
+    FSDPD_RETURN_IF_ERROR(update.Run(absl::StrCat("add the end of ", id)));
   }
   return absl::OkStatus();
 }
 
-// REQUIRES: within a transaction.
 absl::Status AddDirectories(sqlite3* db) {
   std::vector<std::pair<std::string, std::string>> directories;
   Statement select(db, "SELECT job, id FROM jobs");
-  int rc;
-  while ((rc = select.Step()) == SQLITE_ROW) {
+  FSDPD_RETURN_IF_ERROR(select.Each("read jobs", [&] {
     const absl::StatusOr<v1::Job> job = ParseJob(select.Blob(0));
     if (job.ok()) directories.emplace_back(select.Blob(1), DirectoryOf(job->spec()));
-  }
-  if (rc != SQLITE_DONE) return StatusOf(db, rc, "read jobs");
+  }));
   for (const auto& [id, directory] : directories) {
-    Statement update(db, "UPDATE jobs SET folder = ? WHERE id = ?");
-    update.BindTextOrNull(directory);
-    update.BindText(id);
-    if (rc = update.Step(); rc != SQLITE_DONE)
-      return StatusOf(db, rc, absl::StrCat("add the directory of ", id));
+    Statement update(db, "UPDATE jobs SET folder = ? WHERE id = ?", SqlTextOrNull{directory}, id);
+    FSDPD_RETURN_IF_ERROR(update.Run(absl::StrCat("add the directory of ", id)));
   }
   return absl::OkStatus();
 }
 
-// REQUIRES: within a transaction.
 absl::Status AddLabels(sqlite3* db) {
   Statement select(db, "SELECT job FROM jobs");
-  int rc;
-  while ((rc = select.Step()) == SQLITE_ROW) {
+  return select.Each("read the labels of jobs", [&] {
     const absl::StatusOr<v1::Job> job = ParseJob(select.Blob(0));
-    if (job.ok()) FSDPD_RETURN_IF_ERROR(StoreLabels(db, *job));
-  }
-  return rc == SQLITE_DONE ? absl::OkStatus() : StatusOf(db, rc, "read the labels of jobs");
+    return job.ok() ? StoreLabels(db, *job) : absl::OkStatus();
+  });
 }
 
-// REQUIRES: within a transaction.
 absl::Status SplitNodes(sqlite3* db) {
   v1::ListNodesResponse nodes;
-  {
-    Statement select(db, "SELECT nodes FROM known_nodes");
-    const int rc = select.Step();
-    if (rc != SQLITE_ROW && rc != SQLITE_DONE) return StatusOf(db, rc, "read the nodes");
+  Statement select(db, "SELECT nodes FROM known_nodes");
+  FSDPD_RETURN_IF_ERROR(select.Each("read the nodes", [&] {
     // Damaged nodes must not prevent the start: agents register again.
-    if (rc == SQLITE_ROW && !nodes.ParseFromString(select.Blob(0)))
-      LogWarning("dropped unreadable stored nodes");
-  }
+    if (!nodes.ParseFromString(select.Blob(0))) LogWarning("dropped unreadable stored nodes");
+  }));
   for (const v1::Node& node : nodes.nodes()) {
-    Statement insert(db, "INSERT OR REPLACE INTO nodes (name, node) VALUES (?,?)");
-    insert.BindText(node.name());
-    insert.BindBlob(node.SerializeAsString());
-    const int rc = insert.Step();
-    if (rc != SQLITE_DONE) return StatusOf(db, rc, absl::StrCat("store node ", node.name()));
+    Statement insert(db, "INSERT OR REPLACE INTO nodes (name, node) VALUES (?,?)", node.name(),
+                     SqlBlob{node.SerializeAsString()});
+    FSDPD_RETURN_IF_ERROR(insert.Run(absl::StrCat("store node ", node.name())));
   }
   return Execute(db, "DROP TABLE known_nodes", "drop the old table of nodes");
 }
 
-// REQUIRES: within a transaction.
 absl::Status MakeSchemas(sqlite3* db, int64_t version, const std::string& doing) {
   for (int64_t from = version; from < kSchemaVersion; ++from)
     FSDPD_RETURN_IF_ERROR(Execute(db, kSchemas[from], doing));
   if (version < kSchemaOfEnds) FSDPD_RETURN_IF_ERROR(AddEnds(db));
   if (version < kSchemaOfDirectories) FSDPD_RETURN_IF_ERROR(AddDirectories(db));
   if (version < kSchemaOfLabels) FSDPD_RETURN_IF_ERROR(AddLabels(db));
-  return version < kSchemaOfNodes ? SplitNodes(db) : absl::OkStatus();
+  if (version < kSchemaOfNodes) FSDPD_RETURN_IF_ERROR(SplitNodes(db));
+  return Execute(db, absl::StrCat("PRAGMA user_version=", kSchemaVersion), doing);
 }
 
 }  // namespace
@@ -198,23 +178,16 @@ absl::Status PrepareSchema(sqlite3* db, const std::string& path) {
   FSDPD_ASSIGN_OR_RETURN(const int64_t version, ReadSchemaVersion(db, path));
   if (version == kSchemaVersion) return absl::OkStatus();
   const std::string doing = absl::StrCat(version == 0 ? "create " : "migrate ", path);
-  FSDPD_RETURN_IF_ERROR(Execute(db, "BEGIN IMMEDIATE", doing));
-  absl::Status done = MakeSchemas(db, version, doing);
-  if (done.ok()) done = Execute(db, absl::StrCat("PRAGMA user_version=", kSchemaVersion, ";COMMIT;"), doing);
-  if (!done.ok()) Execute(db, "ROLLBACK", "roll back").IgnoreError();
-  if (done.ok() && version > 0) LogInfo("migrated the state schema=%d path=%s", kSchemaVersion, path);
-  return done;
+  FSDPD_RETURN_IF_ERROR(InTransaction(db, doing, [&] { return MakeSchemas(db, version, doing); }));
+  if (version > 0) LogInfo("migrated the state schema=%d path=%s", kSchemaVersion, path);
+  return absl::OkStatus();
 }
 
 absl::Status StoreLabels(sqlite3* db, const v1::Job& job) {
   for (const v1::Label& label : job.labels()) {
-    Statement insert(db, "INSERT OR IGNORE INTO job_labels (key, value, create_nanos, id) VALUES (?,?,?,?)");
-    insert.BindText(label.key());
-    insert.BindText(label.value());
-    insert.BindInt(job.create_unix_nanos());
-    insert.BindText(job.id());
-    if (const int rc = insert.Step(); rc != SQLITE_DONE)
-      return StatusOf(db, rc, absl::StrCat("store the labels of ", job.id()));
+    Statement insert(db, "INSERT OR IGNORE INTO job_labels (key, value, create_nanos, id) VALUES (?,?,?,?)",
+                     label.key(), label.value(), job.create_unix_nanos(), job.id());
+    FSDPD_RETURN_IF_ERROR(insert.Run(absl::StrCat("store the labels of ", job.id())));
   }
   return absl::OkStatus();
 }
@@ -257,28 +230,31 @@ std::string SelectJobs(const JobQuery& query) {
   if (!query.states.empty()) absl::StrAppend(&where, " AND state IN (", InStates(query.states), ")");
   if (!query.directory.empty()) absl::StrAppend(&where, " AND folder = ?");
   if (!query.project.empty()) absl::StrAppend(&where, " AND project = ?");
+  if (!query.id_prefix.empty()) absl::StrAppend(&where, " AND substr(", id, ", 1, ?) = ?");
   if (query.after_cursor)
     absl::StrAppend(&where, " AND (", time, ", ", id, ") ", query.ascending ? ">" : "<", " (?, ?)");
   for (const LabelRule& rule : query.selector)
     absl::StrAppend(&where, " AND ",
                     &rule == leading ? "label.key = ? AND label.value = ?" : Condition(rule));
-  // With a filter the number of rows is only known after reading them.
   return absl::StrCat("SELECT job FROM (SELECT jobs.rowid AS place FROM ", from, " WHERE ", where,
-                      " ORDER BY ", time, direction, ", ", id, direction, " LIMIT ",
-                      query.filter == nullptr ? query.limit + 1 : -1,
+                      " ORDER BY ", time, direction, ", ", id, direction, " LIMIT ", query.limit + 1,
                       ") CROSS JOIN jobs ON jobs.rowid = place");
 }
 
 void BindQuery(const JobQuery& query, Statement* select) {
-  if (!query.directory.empty()) select->BindText(query.directory);
-  if (!query.project.empty()) select->BindText(query.project);
+  if (!query.directory.empty()) select->Bind(query.directory);
+  if (!query.project.empty()) select->Bind(query.project);
+  if (!query.id_prefix.empty()) {
+    select->Bind(static_cast<int64_t>(query.id_prefix.size()));
+    select->Bind(query.id_prefix);
+  }
   if (query.after_cursor) {
-    select->BindInt(query.cursor.unix_nanos);
-    select->BindText(query.cursor.id);
+    select->Bind(query.cursor.unix_nanos);
+    select->Bind(query.cursor.id);
   }
   for (const LabelRule& rule : query.selector) {
-    select->BindText(rule.key);
-    if (HasValue(rule)) select->BindText(rule.value);
+    select->Bind(rule.key);
+    if (HasValue(rule)) select->Bind(rule.value);
   }
 }
 

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -17,7 +16,8 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "coordinator/job/job_directory.h"
+#include "base/unique_fd.h"
+#include "coordinator/job/directory_owner.h"
 #include "coordinator/job/job_machine.h"
 #include "coordinator/store/sqlite_query.h"
 #include "coordinator/store/sqlite_schema.h"
@@ -25,18 +25,12 @@
 namespace fsdpd {
 namespace {
 
-// Four bound values per job, two per node or event. SQLite allows 32,766 per statement.
-constexpr size_t kJobsPerUpdate = 4096;
-constexpr int kNodesPerUpdate = 4096;
-constexpr size_t kEventsPerStatement = 4096;
-
-absl::StatusOr<int> TakeLock(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (fd < 0)
+absl::StatusOr<UniqueFd> TakeLock(const std::string& path) {
+  UniqueFd lock(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (!lock.valid())
     return absl::FailedPreconditionError(
         absl::StrCat(path, ": cannot be opened: ", strerror(errno), " [STATE_NOT_USABLE]"));
-  if (flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
-  close(fd);
+  if (flock(lock.get(), LOCK_EX | LOCK_NB) == 0) return lock;
   return absl::FailedPreconditionError(absl::StrCat(
       path, ": held by another coordinator; stop it, or use another state directory [STATE_IN_USE]"));
 }
@@ -45,13 +39,14 @@ absl::Status NoSuchJob(const std::string& id) {
   return absl::NotFoundError(absl::StrCat("no job '", id, "'"));
 }
 
+absl::Status Unreadable(absl::string_view what) {
+  return absl::DataLossError(absl::StrCat("state store: a stored ", what, " cannot be read"));
+}
+
 }  // namespace
 
 struct SqliteStore::Handle {
-  ~Handle() {
-    sqlite3_close(db);
-    if (lock_fd >= 0) close(lock_fd);
-  }
+  ~Handle() { sqlite3_close(db); }
   // `exclusive`: no other process may read the file, and the WAL index is in this process's memory, not in a
   // -shm file.
   absl::Status Connect(const std::string& path, bool exclusive) {
@@ -67,8 +62,8 @@ struct SqliteStore::Handle {
     return Execute(db, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;", "set up");
   }
 
+  UniqueFd lock;
   sqlite3* db = nullptr;
-  int lock_fd = -1;
   std::string path;
   struct stat opened = {};
 };
@@ -91,7 +86,7 @@ absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const std::string
                      "to start with an empty state [STATE_NOT_USABLE]"));
   }
   auto handle = std::make_unique<Handle>();
-  FSDPD_ASSIGN_OR_RETURN(handle->lock_fd, TakeLock(dir + "/LOCK"));
+  FSDPD_ASSIGN_OR_RETURN(handle->lock, TakeLock(dir + "/LOCK"));
   absl::Status connected = handle->Connect(path, /*exclusive=*/false);
   if (absl::IsResourceExhausted(connected)) connected = handle->Connect(path, /*exclusive=*/true);
   FSDPD_RETURN_IF_ERROR(connected);
@@ -137,24 +132,17 @@ absl::Status SqliteStore::StoreGeneration() {
   return absl::OkStatus();
 }
 
-// Does not add events to jobs that the filter excludes.
 absl::StatusOr<JobPage> SqliteStore::ReadJobs(Statement* statement, const JobQuery& query,
                                               absl::string_view doing) const {
   JobPage page;
   size_t bytes = 0;
-  size_t examined = 0;
   int rc;
   while ((rc = statement->Step()) == SQLITE_ROW) {
-    const std::string blob = statement->Blob(0);
-    FSDPD_ASSIGN_OR_RETURN(v1::Job job, ParseJob(blob));
-    const bool wanted = query.filter == nullptr || query.filter(job);
-    const bool full = page.jobs.size() >= static_cast<size_t>(query.limit) || bytes >= query.max_bytes;
-    page.more = examined >= query.max_examined || (wanted && full);
+    page.more = page.jobs.size() >= static_cast<size_t>(query.limit) || bytes >= query.max_bytes;
     if (page.more) return page;
-    ++examined;
+    const std::string blob = statement->Blob(0);
+    FSDPD_ASSIGN_OR_RETURN(v1::Job job, ReadJob(blob));
     page.end = PlaceOf(query, job);
-    if (!wanted) continue;
-    log_.AddTo(&job);
     bytes += blob.size();
     page.jobs.push_back(std::move(job));
   }
@@ -171,12 +159,9 @@ absl::StatusOr<v1::Job> SqliteStore::ReadJob(const std::string& blob) const {
 absl::Status SqliteStore::LoadEvents() {
   Events events;
   Statement select(handle_->db, "SELECT event FROM events ORDER BY sequence");
-  int rc;
-  while ((rc = select.Step()) == SQLITE_ROW) {
-    if (!events.emplace_back().ParseFromString(select.Blob(0)))
-      return absl::DataLossError("state store: a stored event cannot be read");
-  }
-  if (rc != SQLITE_DONE) return StatusOf(handle_->db, rc, "read the events");
+  FSDPD_RETURN_IF_ERROR(select.Each("read the events", [&] {
+    return events.emplace_back().ParseFromString(select.Blob(0)) ? absl::OkStatus() : Unreadable("event");
+  }));
   log_.Load(std::move(events), generation_);
   return absl::OkStatus();
 }
@@ -196,9 +181,9 @@ absl::Status SqliteStore::Write(const std::vector<const v1::Job*>& jobs, const E
   FSDPD_RETURN_IF_ERROR(RollBackOpenTransaction(doing));
   FSDPD_RETURN_IF_ERROR(StoreGeneration());
   Events events = log_.Number(jobs, news);
-  if (events.empty()) return WriteInTransaction(doing, write);
+  if (events.empty()) return InTransaction(handle_->db, doing, write);
   const int64_t forget_through = log_.ForgetThrough(events, absl::FromUnixNanos(events.back().unix_nanos()));
-  FSDPD_RETURN_IF_ERROR(WriteInTransaction(doing, [&]() -> absl::Status {
+  FSDPD_RETURN_IF_ERROR(InTransaction(handle_->db, doing, [&]() -> absl::Status {
     FSDPD_RETURN_IF_ERROR(write());
     FSDPD_RETURN_IF_ERROR(StoreEvents(events));
     return ForgetEvents(forget_through, {});
@@ -208,56 +193,31 @@ absl::Status SqliteStore::Write(const std::vector<const v1::Job*>& jobs, const E
   return absl::OkStatus();
 }
 
-absl::Status SqliteStore::WriteInTransaction(const std::string& doing,
-                                             const std::function<absl::Status()>& write) {
-  FSDPD_RETURN_IF_ERROR(Execute(handle_->db, "BEGIN IMMEDIATE", doing));
-  absl::Status done = write();
-  if (done.ok()) done = Execute(handle_->db, "COMMIT", doing);
-  // After some errors SQLite has rolled back already.
-  if (!done.ok()) Execute(handle_->db, "ROLLBACK", doing).IgnoreError();
-  return done;
-}
-
 absl::Status SqliteStore::StoreEvents(const Events& events, bool replace) {
-  for (size_t begin = 0; begin < events.size(); begin += kEventsPerStatement) {
-    const size_t end = std::min(events.size(), begin + kEventsPerStatement);
-    std::string rows = "(?,?)";
-    for (size_t i = begin + 1; i < end; ++i) rows += ",(?,?)";
-    Statement insert(handle_->db, absl::StrCat("INSERT ", replace ? "OR REPLACE " : "",
-                                               "INTO events (sequence, event) VALUES ", rows));
-    for (size_t i = begin; i < end; ++i) {
-      insert.BindInt(events[i].sequence());
-      insert.BindBlob(events[i].SerializeAsString());
-    }
-    const int rc = insert.Step();
-    if (rc != SQLITE_DONE) return StatusOf(handle_->db, rc, "store events");
-  }
-  return absl::OkStatus();
+  return RunForAll(
+      handle_->db,
+      absl::StrCat("INSERT ", replace ? "OR REPLACE " : "", "INTO events (sequence, event) VALUES $0"),
+      "(?,?)", events.size(), "store events", [&](Statement* insert, size_t i) {
+        insert->Bind(events[i].sequence());
+        insert->Bind(SqlBlob{events[i].SerializeAsString()});
+      });
 }
 
 absl::Status SqliteStore::ForgetEvents(int64_t through, const std::vector<int64_t>& gone) {
   const std::string doing = "delete old events";
   if (through > 0) {
-    Statement forget(handle_->db, "DELETE FROM events WHERE sequence <= ?");
-    forget.BindInt(through);
-    if (const int rc = forget.Step(); rc != SQLITE_DONE) return StatusOf(handle_->db, rc, doing);
+    Statement forget(handle_->db, "DELETE FROM events WHERE sequence <= ?", through);
+    FSDPD_RETURN_IF_ERROR(forget.Run(doing));
   }
-  for (size_t begin = 0; begin < gone.size(); begin += kEventsPerStatement) {
-    const size_t end = std::min(gone.size(), begin + kEventsPerStatement);
-    std::string places = "?";
-    for (size_t i = begin + 1; i < end; ++i) places += ",?";
-    Statement forget(handle_->db, absl::StrCat("DELETE FROM events WHERE sequence IN (", places, ")"));
-    for (size_t i = begin; i < end; ++i) forget.BindInt(gone[i]);
-    if (const int rc = forget.Step(); rc != SQLITE_DONE) return StatusOf(handle_->db, rc, doing);
-  }
-  return absl::OkStatus();
+  return RunForAll(handle_->db, "DELETE FROM events WHERE sequence IN ($0)", "?", gone.size(), doing,
+                   [&](Statement* forget, size_t i) { forget->Bind(gone[i]); });
 }
 
 // A failure here does not affect the write; the next write tries again.
 void SqliteStore::ThinEvents() {
   const ThinnedEvents thinned = log_.Thin(SIZE_MAX);
   if (thinned.changes() == 0) return;
-  const absl::Status done = WriteInTransaction("delete old events", [&]() -> absl::Status {
+  const absl::Status done = InTransaction(handle_->db, "delete old events", [&]() -> absl::Status {
     FSDPD_RETURN_IF_ERROR(ForgetEvents(thinned.through, thinned.gone));
     return StoreEvents(thinned.gaps, /*replace=*/true);
   });
@@ -269,8 +229,7 @@ absl::StatusOr<std::optional<v1::Job>> SqliteStore::FindRequest(const std::strin
   const std::string doing = absl::StrCat("read request ", request_id);
   const WriterLock::Hold hold(&writer_lock_);
   FSDPD_RETURN_IF_ERROR(RollBackOpenTransaction(doing));
-  Statement select(handle_->db, "SELECT job FROM jobs WHERE request_id = ?");
-  select.BindText(request_id);
+  Statement select(handle_->db, "SELECT job FROM jobs WHERE request_id = ?", request_id);
   const int rc = select.Step();
   if (rc == SQLITE_DONE) return std::nullopt;
   if (rc != SQLITE_ROW) return StatusOf(handle_->db, rc, doing);
@@ -289,15 +248,10 @@ absl::StatusOr<Inserted> SqliteStore::Insert(const v1::Job& job) {
         handle_->db,
         "INSERT INTO jobs (id, state, create_nanos, request_id, job, end_nanos, folder, project) SELECT "
         "?1,?2,?3,?4,?5,?6,?7,?8 WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE folder = ?7 AND +end_nanos = 0) "
-        "RETURNING 1");
-    insert.BindText(job.id());
-    insert.BindInt(job.state());
-    insert.BindInt(job.create_unix_nanos());
-    insert.BindTextOrNull(job.request_id());
-    insert.BindBlob(StoredBytes(job));
-    insert.BindInt(EndOf(job));
-    insert.BindTextOrNull(DirectoryOf(job.spec()));
-    insert.BindTextOrNull(job.project());
+        "RETURNING 1",
+        job.id(), job.state(), job.create_unix_nanos(), SqlTextOrNull{job.request_id()},
+        SqlBlob{StoredBytes(job)}, EndOf(job), SqlTextOrNull{DirectoryOf(job.spec())},
+        SqlTextOrNull{job.project()});
     int rc = insert.Step();
     const bool inserted = rc == SQLITE_ROW;
     if (inserted) rc = insert.Step();
@@ -325,48 +279,36 @@ absl::Status SqliteStore::Update(const v1::Job& job) {
         handle_->db,
         "UPDATE jobs SET state = ?1, job = ?2, end_nanos = ?3 WHERE id = ?4 AND (?3 > 0 OR end_nanos "
         "= 0 OR NOT EXISTS (SELECT 1 FROM jobs AS other WHERE other.folder = jobs.folder AND "
-        "+other.end_nanos = 0)) RETURNING 1");
-    update.BindInt(job.state());
-    update.BindBlob(StoredBytes(job));
-    update.BindInt(EndOf(job));
-    update.BindText(job.id());
-    int rc = update.Step();
-    no_row = rc == SQLITE_DONE;
-    if (no_row) return DirectoryTaken(job);
-    if (rc == SQLITE_ROW) rc = update.Step();
-    return rc == SQLITE_DONE ? absl::OkStatus() : StatusOf(handle_->db, rc, doing);
+        "+other.end_nanos = 0)) RETURNING 1",
+        job.state(), SqlBlob{StoredBytes(job)}, EndOf(job), job.id());
+    bool any = false;
+    const absl::Status updated = update.Each(doing, [&] { any = true; });
+    no_row = updated.ok() && !any;
+    return no_row ? DirectoryTaken(job) : updated;
   });
   if (no_row) FSDPD_RETURN_IF_ERROR(Get(job.id()).status());
   return stored;
 }
 
-// Updates all jobs that exist, or none. One UPDATE ... FROM (VALUES ...) per kJobsPerUpdate jobs; RETURNING
-// yields the ids that exist.
+// Updates all jobs that exist, or none. RETURNING yields the ids that exist.
 std::vector<absl::Status> SqliteStore::UpdateAll(const std::vector<const v1::Job*>& all) {
   std::vector<const v1::Job*> jobs = all;
   std::set<std::string> found;
   const auto is_missing = [&](const v1::Job* job) { return found.count(job->id()) == 0; };
   const auto update_all = [&]() -> absl::Status {
     found.clear();
-    for (size_t begin = 0; begin < jobs.size(); begin += kJobsPerUpdate) {
-      const size_t end = std::min(jobs.size(), begin + kJobsPerUpdate);
-      std::string rows = "(?,?,?,?)";
-      for (size_t i = begin + 1; i < end; ++i) rows += ",(?,?,?,?)";
-      Statement update(
-          handle_->db,
-          absl::StrCat("UPDATE jobs SET state = new.column2, job = new.column3, end_nanos = new.column4 "
-                       "FROM (VALUES ",
-                       rows, ") AS new WHERE jobs.id = new.column1 RETURNING id"));
-      for (size_t i = begin; i < end; ++i) {
-        update.BindText(jobs[i]->id());
-        update.BindInt(jobs[i]->state());
-        update.BindBlob(StoredBytes(*jobs[i]));
-        update.BindInt(EndOf(*jobs[i]));
-      }
-      int rc = update.Step();
-      for (; rc == SQLITE_ROW; rc = update.Step()) found.insert(update.Blob(0));
-      if (rc != SQLITE_DONE) return StatusOf(handle_->db, rc, absl::StrCat("update ", end - begin, " jobs"));
-    }
+    FSDPD_RETURN_IF_ERROR(RunForAll(
+        handle_->db,
+        "UPDATE jobs SET state = new.column2, job = new.column3, end_nanos = new.column4 FROM (VALUES $0) AS "
+        "new WHERE jobs.id = new.column1 RETURNING id",
+        "(?,?,?,?)", jobs.size(), absl::StrCat("update ", jobs.size(), " jobs"),
+        [&](Statement* update, size_t i) {
+          update->Bind(jobs[i]->id());
+          update->Bind(jobs[i]->state());
+          update->Bind(SqlBlob{StoredBytes(*jobs[i])});
+          update->Bind(EndOf(*jobs[i]));
+        },
+        [&](Statement* update) { found.insert(update->Blob(0)); }));
     if (std::none_of(jobs.begin(), jobs.end(), is_missing)) return absl::OkStatus();
     return absl::NotFoundError("a job is not stored");
   };
@@ -387,12 +329,10 @@ std::vector<absl::Status> SqliteStore::UpdateAll(const std::vector<const v1::Job
 absl::Status SqliteStore::Delete(const std::string& id, const Events& news) {
   const std::string doing = absl::StrCat("delete job ", id);
   FSDPD_RETURN_IF_ERROR(Write({}, news, doing, [&]() -> absl::Status {
-    Statement remove(handle_->db, "DELETE FROM jobs WHERE id = ? RETURNING 1");
-    remove.BindText(id);
-    int rc = remove.Step();
-    if (rc == SQLITE_DONE) return NoSuchJob(id);
-    if (rc == SQLITE_ROW) rc = remove.Step();
-    return rc == SQLITE_DONE ? absl::OkStatus() : StatusOf(handle_->db, rc, doing);
+    Statement remove(handle_->db, "DELETE FROM jobs WHERE id = ? RETURNING 1", id);
+    bool any = false;
+    FSDPD_RETURN_IF_ERROR(remove.Each(doing, [&] { any = true; }));
+    return any ? absl::OkStatus() : NoSuchJob(id);
   }));
   log_.ForgetJob(id);
   return absl::OkStatus();
@@ -404,35 +344,24 @@ absl::StatusOr<std::vector<std::string>> SqliteStore::ForgetEnded(const Retentio
   const int64_t before =
       retention.time == absl::InfiniteDuration() ? 0 : absl::ToUnixNanos(now - retention.time);
   std::vector<std::string> ids;
-  {
-    Statement old(
-        handle_->db,
-        "SELECT id FROM jobs WHERE end_nanos > 0 AND (end_nanos < ? OR id IN (SELECT id FROM jobs WHERE "
-        "end_nanos > 0 ORDER BY end_nanos DESC, id DESC LIMIT -1 OFFSET ?)) ORDER BY end_nanos, id LIMIT ?");
-    old.BindInt(before);
-    old.BindInt(retention.jobs);
-    old.BindInt(limit);
-    int rc;
-    while ((rc = old.Step()) == SQLITE_ROW) ids.push_back(old.Blob(0));
-    if (rc != SQLITE_DONE) return StatusOf(handle_->db, rc, "find old jobs");
-  }
+  Statement old(
+      handle_->db,
+      "SELECT id FROM jobs WHERE end_nanos > 0 AND (end_nanos < ? OR id IN (SELECT id FROM jobs WHERE "
+      "end_nanos > 0 ORDER BY end_nanos DESC, id DESC LIMIT -1 OFFSET ?)) ORDER BY end_nanos, id LIMIT ?",
+      before, retention.jobs, limit);
+  FSDPD_RETURN_IF_ERROR(old.Each("find old jobs", [&] { ids.push_back(old.Blob(0)); }));
   if (ids.empty()) return ids;
   const std::string doing = "delete old jobs";
   FSDPD_RETURN_IF_ERROR(Write({}, {}, doing, [&] {
-    std::string places = "?";
-    for (size_t i = 1; i < ids.size(); ++i) places += ",?";
-    Statement remove(handle_->db, absl::StrCat("DELETE FROM jobs WHERE id IN (", places, ")"));
-    for (const std::string& id : ids) remove.BindText(id);
-    const int rc = remove.Step();
-    return rc == SQLITE_DONE ? absl::OkStatus() : StatusOf(handle_->db, rc, doing);
+    return RunForAll(handle_->db, "DELETE FROM jobs WHERE id IN ($0)", "?", ids.size(), doing,
+                     [&](Statement* remove, size_t i) { remove->Bind(ids[i]); });
   }));
   for (const std::string& id : ids) log_.ForgetJob(id);
   return ids;
 }
 
 absl::StatusOr<v1::Job> SqliteStore::Get(const std::string& id) {
-  Statement select(handle_->db, "SELECT job FROM jobs WHERE id = ?");
-  select.BindText(id);
+  Statement select(handle_->db, "SELECT job FROM jobs WHERE id = ?", id);
   const int rc = select.Step();
   if (rc == SQLITE_DONE) return NoSuchJob(id);
   if (rc != SQLITE_ROW) return StatusOf(handle_->db, rc, absl::StrCat("read job ", id));
@@ -450,7 +379,6 @@ absl::StatusOr<std::vector<v1::Job>> SqliteStore::LiveJobs() {
                                              InStates(LiveJobStates()), ") ORDER BY create_nanos, id"));
   JobQuery everything;
   everything.limit = INT_MAX;
-  everything.max_examined = SIZE_MAX;
   FSDPD_ASSIGN_OR_RETURN(JobPage all, ReadJobs(&select, everything, "load jobs"));
   return std::move(all.jobs);
 }
@@ -458,73 +386,52 @@ absl::StatusOr<std::vector<v1::Job>> SqliteStore::LiveJobs() {
 absl::Status SqliteStore::SetCordon(const std::string& node, const v1::Cordon& cordon, const Events& news) {
   const std::string doing = absl::StrCat("cordon ", node);
   return Write({}, news, doing, [&] {
-    Statement insert(handle_->db, "INSERT OR REPLACE INTO cordons (node, cordon) VALUES (?,?)");
-    insert.BindText(node);
-    insert.BindBlob(cordon.SerializeAsString());
-    const int rc = insert.Step();
-    return rc == SQLITE_DONE ? absl::OkStatus() : StatusOf(handle_->db, rc, doing);
+    return Statement(handle_->db, "INSERT OR REPLACE INTO cordons (node, cordon) VALUES (?,?)", node,
+                     SqlBlob{cordon.SerializeAsString()})
+        .Run(doing);
   });
 }
 
 absl::Status SqliteStore::RemoveCordon(const std::string& node, const Events& news) {
   const std::string doing = absl::StrCat("uncordon ", node);
-  return Write({}, news, doing, [&] {
-    Statement remove(handle_->db, "DELETE FROM cordons WHERE node = ?");
-    remove.BindText(node);
-    const int rc = remove.Step();
-    return rc == SQLITE_DONE ? absl::OkStatus() : StatusOf(handle_->db, rc, doing);
-  });
+  return Write({}, news, doing,
+               [&] { return Statement(handle_->db, "DELETE FROM cordons WHERE node = ?", node).Run(doing); });
 }
 
 absl::StatusOr<std::map<std::string, v1::Cordon>> SqliteStore::Cordons() {
   std::map<std::string, v1::Cordon> cordons;
   Statement select(handle_->db, "SELECT node, cordon FROM cordons");
-  int rc;
-  while ((rc = select.Step()) == SQLITE_ROW) {
-    if (!cordons[select.Blob(0)].ParseFromString(select.Blob(1)))
-      return absl::DataLossError("state store: a stored cordon cannot be read");
-  }
-  if (rc != SQLITE_DONE) return StatusOf(handle_->db, rc, "read cordons");
+  FSDPD_RETURN_IF_ERROR(select.Each("read cordons", [&] {
+    const bool parsed = cordons[select.Blob(0)].ParseFromString(select.Blob(1));
+    return parsed ? absl::OkStatus() : Unreadable("cordon");
+  }));
   return cordons;
 }
 
 absl::Status SqliteStore::UpdateNodes(const v1::ListNodesResponse& changed,
                                       const std::vector<std::string>& gone, const Events& news) {
-  return Write({}, news, "store the nodes", [&] { return WriteNodes(changed, gone); });
-}
-
-absl::Status SqliteStore::WriteNodes(const v1::ListNodesResponse& changed,
-                                     const std::vector<std::string>& gone) {
-  for (int begin = 0; begin < changed.nodes_size(); begin += kNodesPerUpdate) {
-    const int end = std::min(changed.nodes_size(), begin + kNodesPerUpdate);
-    std::string rows = "(?,?)";
-    for (int i = begin + 1; i < end; ++i) rows += ",(?,?)";
-    Statement insert(handle_->db, absl::StrCat("INSERT OR REPLACE INTO nodes (name, node) VALUES ", rows));
-    for (int i = begin; i < end; ++i) {
-      insert.BindText(changed.nodes(i).name());
-      insert.BindBlob(changed.nodes(i).SerializeAsString());
+  const std::string doing = "store the nodes";
+  return Write({}, news, doing, [&]() -> absl::Status {
+    const auto& nodes = changed.nodes();
+    FSDPD_RETURN_IF_ERROR(RunForAll(handle_->db, "INSERT OR REPLACE INTO nodes (name, node) VALUES $0",
+                                    "(?,?)", nodes.size(), doing, [&](Statement* insert, size_t i) {
+                                      insert->Bind(nodes[i].name());
+                                      insert->Bind(SqlBlob{nodes[i].SerializeAsString()});
+                                    }));
+    for (const std::string& name : gone) {
+      Statement remove(handle_->db, "DELETE FROM nodes WHERE name = ?", name);
+      FSDPD_RETURN_IF_ERROR(remove.Run(absl::StrCat("delete node ", name)));
     }
-    const int rc = insert.Step();
-    if (rc != SQLITE_DONE) return StatusOf(handle_->db, rc, "store the nodes");
-  }
-  for (const std::string& name : gone) {
-    Statement remove(handle_->db, "DELETE FROM nodes WHERE name = ?");
-    remove.BindText(name);
-    const int rc = remove.Step();
-    if (rc != SQLITE_DONE) return StatusOf(handle_->db, rc, absl::StrCat("delete node ", name));
-  }
-  return absl::OkStatus();
+    return absl::OkStatus();
+  });
 }
 
 absl::StatusOr<v1::ListNodesResponse> SqliteStore::Nodes() {
   v1::ListNodesResponse nodes;
   Statement select(handle_->db, "SELECT node FROM nodes ORDER BY name");
-  int rc;
-  while ((rc = select.Step()) == SQLITE_ROW) {
-    if (!nodes.add_nodes()->ParseFromString(select.Blob(0)))
-      return absl::DataLossError("state store: a stored node cannot be read");
-  }
-  if (rc != SQLITE_DONE) return StatusOf(handle_->db, rc, "read the nodes");
+  FSDPD_RETURN_IF_ERROR(select.Each("read the nodes", [&] {
+    return nodes.add_nodes()->ParseFromString(select.Blob(0)) ? absl::OkStatus() : Unreadable("node");
+  }));
   return nodes;
 }
 

@@ -9,13 +9,12 @@
 //
 // If the file is removed, moved or replaced while it is open, writes return UNAVAILABLE until it is back.
 //
-// A full disk does not prevent a coordinator from starting. Otherwise its agents would stop healthy ranks,
-// and users could not cancel jobs. For concurrent readers SQLite needs a file of 32 KiB (-shm) next to the
-// database. If there is no space for it, the file is opened with an exclusive lock, which does not need it.
-// Then reads succeed, writes return RESOURCE_EXHAUSTED, and the first write that succeeds stores the
-// generation first. Until then the generation may equal that of an earlier run that could not write either.
-// That is safe: such a run stored nothing, and its streams ended with its process. A new state needs disk
-// space, and so does a migration.
+// A full disk does not prevent a coordinator from starting: otherwise its agents would stop healthy ranks.
+// For concurrent readers SQLite needs a file of 32 KiB (-shm) next to the database. If there is no space for
+// it, the file is opened with an exclusive lock, which does not need it. Then reads succeed, writes return
+// RESOURCE_EXHAUSTED, and the first write that succeeds stores the generation first. Until then the
+// generation may equal that of an earlier run that stored nothing, and whose streams ended with its process.
+// A new state needs disk space, and so does a migration.
 //
 // Thread-safe: SQLite serializes statements (FULLMUTEX). Writes are serialized by writer_lock.h, because a
 // write with events is several statements in one transaction. FindRequest() takes a turn too, so that it
@@ -70,8 +69,6 @@ class SqliteStore : public StateStore {
   // Runs `write` and stores the new events of `jobs` and `news`, in one transaction.
   absl::Status Write(const std::vector<const v1::Job*>& jobs, const Events& news, const std::string& doing,
                      const std::function<absl::Status()>& write);
-  absl::Status WriteNodes(const v1::ListNodesResponse& changed, const std::vector<std::string>& gone);
-  absl::Status WriteInTransaction(const std::string& doing, const std::function<absl::Status()>& write);
   absl::Status StoreEvents(const Events& events, bool replace = false);
   absl::Status ForgetEvents(int64_t through, const std::vector<int64_t>& gone);
   void ThinEvents();

@@ -4,7 +4,7 @@
 #include <sqlite3.h>
 
 #include "base/check.h"
-#include "coordinator/job/job_directory.h"
+#include "coordinator/job/directory_owner.h"
 #include "coordinator/store/sqlite_query.h"
 #include "coordinator/store/sqlite_schema.h"
 #include "coordinator/store/state_store.h"
@@ -19,27 +19,20 @@ absl::Status PutJob(sqlite3* db, const std::string& id, const std::string& bytes
   if (!job.ok()) return absl::DataLossError(absl::StrCat("job ", id, ": cannot be read"));
   Statement insert(db,
                    "INSERT INTO jobs (id, state, create_nanos, request_id, job, end_nanos, folder, project) "
-                   "VALUES (?,?,?,?,?,?,?,?)");
-  insert.BindText(id);
-  insert.BindInt(job->state());
-  insert.BindInt(job->create_unix_nanos());
-  insert.BindTextOrNull(job->request_id());
-  insert.BindBlob(bytes);
-  insert.BindInt(EndOf(*job));
-  insert.BindTextOrNull(DirectoryOf(job->spec()));
-  insert.BindTextOrNull(job->project());
-  const int rc = insert.Step();
-  return rc == SQLITE_DONE ? StoreLabels(db, *job) : StatusOf(db, rc, absl::StrCat("copy job ", id));
+                   "VALUES (?,?,?,?,?,?,?,?)",
+                   id, job->state(), job->create_unix_nanos(), SqlTextOrNull{job->request_id()},
+                   SqlBlob{bytes}, EndOf(*job), SqlTextOrNull{DirectoryOf(job->spec())},
+                   SqlTextOrNull{job->project()});
+  FSDPD_RETURN_IF_ERROR(insert.Run(absl::StrCat("copy job ", id)));
+  return StoreLabels(db, *job);
 }
 
 absl::Status PutBlobs(sqlite3* db, const std::string& table, const std::string& key, const std::string& value,
                       const Blobs& blobs) {
   for (const auto& [name, bytes] : blobs) {
-    Statement insert(db, absl::StrCat("INSERT INTO ", table, " (", key, ", ", value, ") VALUES (?,?)"));
-    insert.BindText(name);
-    insert.BindBlob(bytes);
-    if (const int rc = insert.Step(); rc != SQLITE_DONE)
-      return StatusOf(db, rc, absl::StrCat("copy the ", value, " of ", name));
+    Statement insert(db, absl::StrCat("INSERT INTO ", table, " (", key, ", ", value, ") VALUES (?,?)"), name,
+                     SqlBlob{bytes});
+    FSDPD_RETURN_IF_ERROR(insert.Run(absl::StrCat("copy the ", value, " of ", name)));
   }
   return absl::OkStatus();
 }
@@ -49,10 +42,8 @@ absl::Status PutRows(sqlite3* db, const StateContent& content) {
   FSDPD_RETURN_IF_ERROR(PutBlobs(db, "cordons", "node", "cordon", content.cordons));
   FSDPD_RETURN_IF_ERROR(PutBlobs(db, "nodes", "name", "node", content.nodes));
   for (const auto& [sequence, bytes] : content.events) {
-    Statement insert(db, "INSERT INTO events (sequence, event) VALUES (?,?)");
-    insert.BindInt(sequence);
-    insert.BindBlob(bytes);
-    if (const int rc = insert.Step(); rc != SQLITE_DONE) return StatusOf(db, rc, "copy the events");
+    Statement insert(db, "INSERT INTO events (sequence, event) VALUES (?,?)", sequence, SqlBlob{bytes});
+    FSDPD_RETURN_IF_ERROR(insert.Run("copy the events"));
   }
   return Execute(
       db, absl::StrCat("UPDATE counters SET value = ", content.generation, " WHERE name = 'generation'"),
@@ -63,20 +54,15 @@ absl::StatusOr<Blobs> ReadBlobs(sqlite3* db, const std::string& table, const std
                                 const std::string& value) {
   Blobs blobs;
   Statement select(db, absl::StrCat("SELECT ", key, ", ", value, " FROM ", table));
-  int rc;
-  while ((rc = select.Step()) == SQLITE_ROW) blobs[select.Blob(0)] = select.Blob(1);
-  if (rc != SQLITE_DONE) return StatusOf(db, rc, absl::StrCat("read ", table));
+  FSDPD_RETURN_IF_ERROR(
+      select.Each(absl::StrCat("read ", table), [&] { blobs[select.Blob(0)] = select.Blob(1); }));
   return blobs;
 }
 
 }  // namespace
 
 absl::Status PutContent(sqlite3* db, const StateContent& content) {
-  FSDPD_RETURN_IF_ERROR(Execute(db, "BEGIN IMMEDIATE", "copy the state"));
-  absl::Status done = PutRows(db, content);
-  if (done.ok()) done = Execute(db, "COMMIT", "copy the state");
-  if (!done.ok()) Execute(db, "ROLLBACK", "copy the state").IgnoreError();
-  return done;
+  return InTransaction(db, "copy the state", [&] { return PutRows(db, content); });
 }
 
 absl::StatusOr<StateContent> ReadContent(sqlite3* db) {
@@ -88,9 +74,8 @@ absl::StatusOr<StateContent> ReadContent(sqlite3* db) {
   FSDPD_ASSIGN_OR_RETURN(content.cordons, ReadBlobs(db, "cordons", "node", "cordon"));
   FSDPD_ASSIGN_OR_RETURN(content.nodes, ReadBlobs(db, "nodes", "name", "node"));
   Statement select(db, "SELECT sequence, event FROM events");
-  int rc;
-  while ((rc = select.Step()) == SQLITE_ROW) content.events[select.Int(0)] = select.Blob(1);
-  if (rc != SQLITE_DONE) return StatusOf(db, rc, "read the events");
+  FSDPD_RETURN_IF_ERROR(
+      select.Each("read the events", [&] { content.events[select.Int(0)] = select.Blob(1); }));
   return content;
 }
 

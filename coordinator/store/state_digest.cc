@@ -27,16 +27,14 @@ class Digest {
 
 absl::Status AddRows(sqlite3* db, const std::string& sql, const std::string& doing, Digest* digest) {
   Statement rows(db, sql);
-  int rc;
-  while ((rc = rows.Step()) == SQLITE_ROW) {
+  return rows.Each(doing, [&] {
     for (int i = 0; i < rows.columns(); ++i) {
       const int type = rows.type(i);  // Before Blob() converts numbers to text.
       const std::string value = rows.Blob(i);
       digest->Add(absl::StrCat(type, ":", value.size(), ":"));
       digest->Add(value);
     }
-  }
-  return rc == SQLITE_DONE ? absl::OkStatus() : StatusOf(db, rc, doing);
+  });
 }
 
 absl::StatusOr<int32_t> DigestOf(sqlite3* db, const std::string& path) {
@@ -46,14 +44,10 @@ absl::StatusOr<int32_t> DigestOf(sqlite3* db, const std::string& path) {
   FSDPD_RETURN_IF_ERROR(AddRows(db, "PRAGMA user_version", doing, &digest));
   FSDPD_RETURN_IF_ERROR(AddRows(db, absl::StrCat("SELECT type, name, sql", kAll), doing, &digest));
   std::vector<std::string> tables;
-  {
-    Statement names(db, absl::StrCat("SELECT type, name", kAll));
-    int rc;
-    while ((rc = names.Step()) == SQLITE_ROW) {
-      if (names.Blob(0) == "table") tables.push_back(names.Blob(1));
-    }
-    if (rc != SQLITE_DONE) return StatusOf(db, rc, doing);
-  }
+  Statement names(db, absl::StrCat("SELECT type, name", kAll));
+  FSDPD_RETURN_IF_ERROR(names.Each(doing, [&] {
+    if (names.Blob(0) == "table") tables.push_back(names.Blob(1));
+  }));
   for (const std::string& table : tables)
     FSDPD_RETURN_IF_ERROR(
         AddRows(db, absl::StrCat("SELECT * FROM \"", table, "\" NOT INDEXED"), doing, &digest));

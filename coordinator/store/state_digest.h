@@ -1,11 +1,9 @@
-// Checksum of a database's content. A backup stores it in its header (SQLite's application_id), and restore
-// compares it. It finds a byte that changed in transfer within a job's text, which neither SQLite nor
-// protobuf detects.
+// Checksum of a database's content, in the header of a backup (SQLite's application_id). It finds a byte that
+// changed in transfer within a job's text, which neither SQLite nor protobuf detects.
 //
-// This is a checksum, not a signature. REQUIRES: no concurrent writer.
+// REQUIRES: no concurrent writer.
 #pragma once
 
-#include <absl/status/statusor.h>
 #include <sqlite3.h>
 
 #include <string>

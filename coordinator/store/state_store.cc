@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <tuple>
 
-#include "coordinator/job/job_directory.h"
+#include "coordinator/job/directory_owner.h"
 #include "coordinator/job/job_machine.h"
 
 namespace fsdpd {

@@ -1,10 +1,10 @@
-// Durable storage of jobs, nodes, cordons and events across restarts of the coordinator. An implementation
-// owns durability and uniqueness, nothing else: it does not interpret job states, except which have ended.
+// Durable storage of jobs, nodes, cordons and events. An implementation owns durability and uniqueness: it
+// does not interpret job states, except which have ended.
 //
 // Contract for every implementation:
 //   * A change is on stable storage when the call returns OK.
 //   * A request id names at most one job while that job is stored; check and insert are atomic.
-//   * A checkpoint directory (job_directory.h) has at most one job that has not ended, except jobs that an
+//   * A checkpoint directory (directory_owner.h) has at most one job that has not ended, except jobs that an
 //     earlier release stored; check and change are atomic.
 //   * Events are stored atomically with their change. Events of a job are in the job (Job.events,
 //     event_log.h); other events are passed as `news`.
@@ -18,7 +18,6 @@
 #include <absl/time/time.h>
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -36,10 +35,6 @@ struct JobCursor {
   std::string id;
 };
 
-// A page with a filter ends early after examining this many jobs: the client requests the next page, and no
-// request reads all jobs. Jobs that the query's other fields exclude, including its selector, do not count.
-constexpr size_t kMaxJobsExamined = 5000;
-
 struct JobQuery {
   int limit = 50;
   // A page ends early, after the job with which it exceeds this size.
@@ -47,20 +42,18 @@ struct JobQuery {
   std::vector<v1::JobState> states;  // Empty: all.
   std::string directory;             // As returned by DirectoryOf(); empty: all.
   std::string project;               // Empty: all.
+  std::string id_prefix;             // Empty: all.
   Selector selector;                 // Empty: all.
-  // nullptr: all. Applied to each job that is read.
-  std::function<bool(const v1::Job&)> filter = nullptr;
-  bool by_end = false;        // Order by end, EndOf(); default: by creation.
-  bool ascending = false;     // Oldest first.
-  bool after_cursor = false;  // false: from the first job.
+  bool by_end = false;               // Order by end, EndOf(); default: by creation.
+  bool ascending = false;            // Oldest first.
+  bool after_cursor = false;         // false: from the first job.
   JobCursor cursor;
-  size_t max_examined = kMaxJobsExamined;
 };
 
 struct JobPage {
   std::vector<v1::Job> jobs;
   bool more = false;
-  // If `more`: position of the last examined job, in the order at that time.
+  // If `more`: position of the last job, in the order at that time.
   JobCursor end;
 };
 
@@ -92,14 +85,13 @@ class StateStore {
   virtual absl::StatusOr<Inserted> Insert(const v1::Job& job) = 0;
   // FAILED_PRECONDITION if the job had ended, is live again, and another live job uses its directory.
   virtual absl::Status Update(const v1::Job& job) = 0;
-  // Updates stored jobs in few transactions, so that the cost is not one fsync per job. Returns one status
-  // per job, in order: a job that is refused (too large, or NOT_FOUND) does not prevent others from being
-  // stored.
+  // In few transactions, so that the cost is not one fsync per job. Returns one status per job, in order: a
+  // job that is refused (too large, or NOT_FOUND) does not prevent others from being stored.
   virtual std::vector<absl::Status> UpdateAll(const std::vector<const v1::Job*>& jobs) = 0;
   // `news`: events of this change, here and below.
   virtual absl::Status Delete(const std::string& id, const Events& news = {}) = 0;
-  // Deletes ended jobs outside `retention`, oldest end first, at most `limit`. Returns the ids of deleted
-  // jobs, which may be fewer after an error.
+  // Deletes ended jobs outside `retention`, oldest end first, at most `limit`; fewer after an error. Returns
+  // their ids.
   virtual absl::StatusOr<std::vector<std::string>> ForgetEnded(const Retention& retention, absl::Time now,
                                                                int limit) = 0;
   virtual absl::StatusOr<v1::Job> Get(const std::string& id) = 0;
@@ -119,7 +111,6 @@ class StateStore {
   virtual absl::StatusOr<v1::ListNodesResponse> Nodes() = 0;
 };
 
-// The first error, or OK.
 absl::Status FirstError(const std::vector<absl::Status>& results);
 
 // UNAVAILABLE: this coordinator lost leadership, and the write was refused.
@@ -137,8 +128,8 @@ int64_t EndOf(const v1::Job& job);
 absl::Status DirectoryTaken(const v1::Job& job);
 // `stored` if its spec is the same, otherwise ALREADY_EXISTS.
 absl::StatusOr<v1::Job> SameRequest(v1::Job stored, const v1::JobSpec& spec);
-// Seconds since 2020. It grows faster than coordinators can be restarted, so a state that is restored from an
-// old backup, even repeatedly, continues above the generations of all earlier runs.
+// Seconds since 2020, which grow faster than coordinators can be restarted: a state that is restored from an
+// old backup continues above the generations of all earlier runs.
 int64_t GenerationByDate(absl::Time now);
 
 }  // namespace fsdpd

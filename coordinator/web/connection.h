@@ -1,5 +1,4 @@
-// One HTTP connection, in plaintext or over TLS, with a deadline after which every call fails, so that a slow
-// client cannot hold its thread longer.
+// One HTTP connection, in plaintext or over TLS, with a deadline after which every call fails.
 //
 // Not thread-safe, except that another thread may shutdown() the descriptor, which ends a blocked call.
 // Borrows the descriptor, which must be non-blocking.

@@ -9,6 +9,8 @@
 #include <optional>
 #include <vector>
 
+#include "base/lookup.h"
+
 namespace fsdpd {
 namespace {
 
@@ -71,36 +73,18 @@ void ReadHeader(absl::string_view line, HttpRequest* request) {
   if (name == "accept-encoding") request->takes_gzip = absl::StrContains(value, "gzip");
 }
 
-const char* ReasonPhrase(int status) {
-  switch (status) {
-    case 200:
-      return "OK";
-    case 400:
-      return "Bad Request";
-    case 401:
-      return "Unauthorized";
-    case 403:
-      return "Forbidden";
-    case 404:
-      return "Not Found";
-    case 405:
-      return "Method Not Allowed";
-    case 421:
-      return "Misdirected Request";
-    case 429:
-      return "Too Many Requests";
-    case 431:
-      return "Request Header Fields Too Large";
-    case 501:
-      return "Not Implemented";
-    case 503:
-      return "Service Unavailable";
-    case 504:
-      return "Gateway Timeout";
-    default:
-      return "Error";
-  }
-}
+constexpr std::pair<int, const char*> kReasonPhrases[] = {{200, "OK"},
+                                                          {400, "Bad Request"},
+                                                          {401, "Unauthorized"},
+                                                          {403, "Forbidden"},
+                                                          {404, "Not Found"},
+                                                          {405, "Method Not Allowed"},
+                                                          {421, "Misdirected Request"},
+                                                          {429, "Too Many Requests"},
+                                                          {431, "Request Header Fields Too Large"},
+                                                          {501, "Not Implemented"},
+                                                          {503, "Service Unavailable"},
+                                                          {504, "Gateway Timeout"}};
 
 // nullopt if zlib is out of memory.
 std::optional<std::string> Gzipped(const std::string& text) {
@@ -138,8 +122,8 @@ std::string RenderHttp(const HttpRequest& request, const HttpResponse& answer) {
   std::optional<std::string> packed;
   if (request.takes_gzip && answer.body.size() > kGzipFrom) packed = Gzipped(answer.body);
   const std::string& body = packed.has_value() ? *packed : answer.body;
-  return absl::StrCat("HTTP/1.1 ", answer.status, " ", ReasonPhrase(answer.status), "\r\n", kHeaders,
-                      answer.status == 401 ? "WWW-Authenticate: Bearer\r\n" : "",
+  return absl::StrCat("HTTP/1.1 ", answer.status, " ", Lookup(kReasonPhrases, answer.status, "Error"), "\r\n",
+                      kHeaders, answer.status == 401 ? "WWW-Authenticate: Bearer\r\n" : "",
                       answer.status == 405 ? "Allow: GET, HEAD\r\n" : "",
                       answer.status == 503 ? "Retry-After: 2\r\n" : "",
                       packed.has_value() ? "Content-Encoding: gzip\r\n" : "", "Content-Type: ", answer.type,

@@ -1,5 +1,4 @@
-// The coordinator's TLS certificate for the web server. Clients are not asked for certificates, because users
-// of the web UI have tokens.
+// The coordinator's TLS certificate for the web server, which does not ask clients for certificates.
 //
 // Thread-safe. TlsPort reports errors of the files.
 #pragma once

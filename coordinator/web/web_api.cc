@@ -10,6 +10,7 @@
 #include <functional>
 
 #include "base/json_quote.h"
+#include "base/lookup.h"
 #include "coordinator/access/peer.h"
 #include "coordinator/request/errors.h"
 #include "google/rpc/error_details.pb.h"
@@ -83,31 +84,13 @@ constexpr Method kMethods[] = {
 
 #undef FSDPD_WEB_METHOD
 
-int HttpStatusOf(grpc::StatusCode code) {
-  switch (code) {
-    case grpc::StatusCode::INVALID_ARGUMENT:
-    case grpc::StatusCode::FAILED_PRECONDITION:
-    case grpc::StatusCode::OUT_OF_RANGE:
-      return 400;
-    case grpc::StatusCode::UNAUTHENTICATED:
-      return 401;
-    case grpc::StatusCode::PERMISSION_DENIED:
-      return 403;
-    case grpc::StatusCode::NOT_FOUND:
-      return 404;
-    case grpc::StatusCode::RESOURCE_EXHAUSTED:
-      return 429;
-    case grpc::StatusCode::UNIMPLEMENTED:
-      return 501;
-    case grpc::StatusCode::CANCELLED:
-    case grpc::StatusCode::UNAVAILABLE:
-      return 503;
-    case grpc::StatusCode::DEADLINE_EXCEEDED:
-      return 504;
-    default:
-      return 500;
-  }
-}
+constexpr std::pair<grpc::StatusCode, int> kHttpStatuses[] = {
+    {grpc::StatusCode::INVALID_ARGUMENT, 400},   {grpc::StatusCode::FAILED_PRECONDITION, 400},
+    {grpc::StatusCode::OUT_OF_RANGE, 400},       {grpc::StatusCode::UNAUTHENTICATED, 401},
+    {grpc::StatusCode::PERMISSION_DENIED, 403},  {grpc::StatusCode::NOT_FOUND, 404},
+    {grpc::StatusCode::RESOURCE_EXHAUSTED, 429}, {grpc::StatusCode::UNIMPLEMENTED, 501},
+    {grpc::StatusCode::CANCELLED, 503},          {grpc::StatusCode::UNAVAILABLE, 503},
+    {grpc::StatusCode::DEADLINE_EXCEEDED, 504}};
 
 std::string ReasonOf(const grpc::Status& status, const std::string& code) {
   google::rpc::Status details;
@@ -161,7 +144,7 @@ HttpResponse WebApi::Answer(absl::string_view name, const HttpRequest& request,
   };
   std::string json;
   const grpc::Status status = method->call(stub_.get(), context, request.query, &json);
-  if (!status.ok()) return ErrorResponse(status, HttpStatusOf(status.error_code()));
+  if (!status.ok()) return ErrorResponse(status, Lookup(kHttpStatuses, status.error_code(), 500));
   return {200, kJson, std::move(json)};
 }
 

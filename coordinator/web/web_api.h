@@ -1,6 +1,6 @@
 // Read-only HTTP gateway to the public API: GET /api/METHOD?q=JSON for a few methods. A call goes through the
-// in-process channel of the gRPC server with the browser's token, so that authorization (authorizer.h) and
-// the audit log have one implementation. PlanJob's q is a job, {id}.
+// in-process channel of the gRPC server with the browser's token, which authorizes and audits it. PlanJob's q
+// is a job, {id}.
 //
 // Thread-safe. A call takes at most kWebCallLimit.
 #pragma once

@@ -4,7 +4,6 @@
 // Thread-safe.
 #pragma once
 
-#include <absl/strings/string_view.h>
 #include <grpcpp/grpcpp.h>
 
 #include <memory>
@@ -14,14 +13,6 @@
 #include "coordinator/web/web_api.h"
 
 namespace fsdpd {
-
-// A static file and its path, such as "/page.js".
-struct WebFile {
-  const char* path;
-  const char* type;
-  absl::string_view text;
-};
-const WebFile* FindWebFile(absl::string_view path);  // nullptr if unknown.
 
 class WebRoutes {
  public:

@@ -8,7 +8,6 @@
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <optional>
@@ -67,15 +66,14 @@ WebServer::WebServer(const WebOptions& options, Listener listener, Answer answer
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       answer_(std::move(answer)),
       tls_(options.port == nullptr ? nullptr : std::make_unique<ServerTls>(options.port)) {
-  FSDPD_CHECK(wake_ >= 0);
+  FSDPD_CHECK(wake_.valid());
   thread_ = std::thread([this] { Run(); });
 }
 
 WebServer::~WebServer() {
   stopping_ = true;
-  FSDPD_CHECK(eventfd_write(wake_, 1) == 0);
+  FSDPD_CHECK(eventfd_write(wake_.get(), 1) == 0);
   thread_.join();
-  close(wake_);
 }
 
 std::string WebServer::url() const {
@@ -91,11 +89,11 @@ void WebServer::Run() {
   while (!stopping_) {
     // While accept fails, the listener stays readable, and polling it would spin.
     const short accepts = starved_ ? 0 : POLLIN;
-    pollfd fds[] = {{wake_, POLLIN, 0}, {listener_.fd.get(), accepts, 0}};
+    pollfd fds[] = {{wake_.get(), POLLIN, 0}, {listener_.fd.get(), accepts, 0}};
     const int found = poll(fds, 2, starved_ ? kStarvedMs : -1);
     starved_ = false;
     eventfd_t ignored;
-    if (fds[0].revents != 0) eventfd_read(wake_, &ignored);
+    if (fds[0].revents != 0) eventfd_read(wake_.get(), &ignored);
     Reap();
     if (found > 0 && fds[1].revents != 0) Accept();
   }
@@ -103,9 +101,8 @@ void WebServer::Run() {
 }
 
 void WebServer::End(std::list<Exchange>::iterator exchange) {
-  shutdown(exchange->fd, SHUT_RDWR);
+  shutdown(exchange->fd.get(), SHUT_RDWR);
   exchange->thread.join();
-  close(exchange->fd);
   exchanges_.erase(exchange);
 }
 
@@ -121,7 +118,7 @@ bool WebServer::EndIdle() {
     return !each.rejected && !each.ended && !each.answering;
   });
   if (idle == exchanges_.end()) return false;
-  shutdown(idle->fd, SHUT_RDWR);
+  shutdown(idle->fd.get(), SHUT_RDWR);
   idle->ended = true;
   return true;
 }
@@ -140,28 +137,27 @@ bool WebServer::EnsureCapacity() {
 void WebServer::Accept() {
   sockaddr_storage peer = {};
   socklen_t size = sizeof peer;
-  const int fd =
-      accept4(listener_.fd.get(), reinterpret_cast<sockaddr*>(&peer), &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
-  if (fd < 0) {
+  UniqueFd fd(
+      accept4(listener_.fd.get(), reinterpret_cast<sockaddr*>(&peer), &size, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (!fd.valid()) {
     starved_ = errno != EAGAIN && errno != EINTR && errno != ECONNABORTED;
     if (errno == EMFILE) EndIdle();
     return;
   }
   const bool rejected = !EnsureCapacity();
   Exchange& exchange = exchanges_.emplace_back();
-  exchange.fd = fd;
+  exchange.fd = std::move(fd);
   exchange.rejected = rejected;
   exchange.from = PeerText(peer);
   try {
     exchange.thread = std::thread([this, &exchange] {
       Serve(&exchange);
       exchange.done = true;
-      eventfd_write(wake_, 1);
+      eventfd_write(wake_.get(), 1);
     });
   } catch (const std::system_error& error) {
     const std::optional<Shortage> shortage = ShortageIn(error);
     LogWarning("rejected a web connection error=%s", shortage.has_value() ? shortage->text : error.what());
-    close(fd);
     exchanges_.pop_back();
   }
 }
@@ -170,7 +166,7 @@ void WebServer::Serve(Exchange* exchange) const {
   const absl::Time begin = Clock::Real()->Now();
   std::shared_ptr<SSL_CTX> context = tls_ == nullptr ? nullptr : tls_->Context();
   if (tls_ != nullptr && context == nullptr) return;
-  Connection connection(exchange->fd, std::move(context), begin + options_.head_time);
+  Connection connection(exchange->fd.get(), std::move(context), begin + options_.head_time);
   if (!connection.Handshake()) return;
   std::string head;
   while (!IsComplete(head) && head.size() <= kMaxHeadBytes) {

@@ -18,6 +18,7 @@
 #include <thread>
 
 #include "base/net/listener.h"
+#include "base/unique_fd.h"
 #include "coordinator/access/tls_port.h"
 #include "coordinator/web/http_message.h"
 #include "coordinator/web/server_tls.h"
@@ -47,7 +48,7 @@ class WebServer {
 
  private:
   struct Exchange {
-    int fd = -1;
+    UniqueFd fd;
     std::string from;
     bool rejected = false;               // Gets 503 for any request.
     bool ended = false;                  // Shut down but not joined: its descriptor is still open.
@@ -70,7 +71,7 @@ class WebServer {
 
   const WebOptions options_;
   const Listener listener_;
-  const int wake_;
+  const UniqueFd wake_;
   const Answer answer_;
   const std::unique_ptr<ServerTls> tls_;
   std::atomic<bool> stopping_{false};

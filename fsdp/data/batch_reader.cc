@@ -198,23 +198,12 @@ absl::StatusOr<StepBatches> BatchReader::Next(int64_t step,
   }
   FSDPD_RETURN_IF_ERROR(place->status());
   ++next_;
-  return StepBatches(shelf_, **place, absl::ToDoubleSeconds(waited));
+  const auto give_back = [shelf = shelf_, place = **place](std::vector<Batch>*) {
+    MutexLock lock(&shelf->mutex);
+    shelf->free.push_back(place);
+    shelf->changed.SignalAll();
+  };
+  return StepBatches({&shelf_->places[**place], give_back}, absl::ToDoubleSeconds(waited));
 }
-
-StepBatches& StepBatches::operator=(StepBatches&& other) noexcept {
-  std::swap(shelf_, other.shelf_);
-  std::swap(place_, other.place_);
-  std::swap(waited_seconds_, other.waited_seconds_);
-  return *this;
-}
-
-StepBatches::~StepBatches() {
-  if (shelf_ == nullptr) return;
-  MutexLock lock(&shelf_->mutex);
-  shelf_->free.push_back(place_);
-  shelf_->changed.SignalAll();
-}
-
-const std::vector<Batch>& StepBatches::batches() const { return shelf_->places[place_]; }
 
 }  // namespace fsdpd

@@ -64,7 +64,6 @@ class BatchReader {
   absl::StatusOr<StepBatches> Next(int64_t step, const std::function<absl::Status()>& interrupted);
 
  private:
-  friend class StepBatches;
   struct Shelf;
 
   explicit BatchReader(std::shared_ptr<Shelf> shelf);
@@ -78,20 +77,17 @@ class BatchReader {
 class StepBatches {
  public:
   StepBatches() = default;  // Empty.
-  StepBatches(StepBatches&& other) noexcept { *this = std::move(other); }
-  StepBatches& operator=(StepBatches&& other) noexcept;
-  ~StepBatches();
 
-  const std::vector<Batch>& batches() const;  // REQUIRES: not moved from.
+  const std::vector<Batch>& batches() const { return *batches_; }  // REQUIRES: not empty or moved from.
   double waited_seconds() const { return waited_seconds_; }
 
  private:
   friend class BatchReader;
-  StepBatches(std::shared_ptr<BatchReader::Shelf> shelf, size_t place, double waited_seconds)
-      : shelf_(std::move(shelf)), place_(place), waited_seconds_(waited_seconds) {}
+  using Return = std::function<void(std::vector<Batch>*)>;  // Gives the memory back to the reader.
+  StepBatches(std::unique_ptr<std::vector<Batch>, Return> batches, double waited_seconds)
+      : batches_(std::move(batches)), waited_seconds_(waited_seconds) {}
 
-  std::shared_ptr<BatchReader::Shelf> shelf_;
-  size_t place_ = 0;
+  std::unique_ptr<std::vector<Batch>, Return> batches_;
   double waited_seconds_ = 0;
 };
 

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <utility>
 
 #include "base/check.h"
 #include "fsdp/data/permutation.h"

@@ -20,7 +20,6 @@
 
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "fsdp/data/sample_order.h"

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -41,33 +40,36 @@ std::string InodeText(const struct stat& info) {
 
 absl::StatusOr<std::unique_ptr<InputFile>> InputFile::Open(const std::string& path) {
   // O_NONBLOCK: opening a named pipe would otherwise block until it has a writer.
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return ErrnoStatus(path, "open");
-  std::unique_ptr<InputFile> file(new InputFile(path, fd));
+  UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd.valid()) return ErrnoStatus(path, "open");
   struct stat info;
-  if (fstat(fd, &info) != 0) return ErrnoStatus(path, "stat");
+  if (fstat(fd.get(), &info) != 0) return ErrnoStatus(path, "stat");
   if (!S_ISREG(info.st_mode)) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": is not a regular file"));
   }
-  file->size_ = info.st_size;
-  file->opened_ = info;
-  return file;
+  return std::unique_ptr<InputFile>(new InputFile(path, std::move(fd), info));
 }
 
-InputFile::~InputFile() { close(fd_); }
+absl::StatusOr<std::string> InputFile::ReadAll() const {
+  std::string bytes(size(), '\0');
+  FSDPD_RETURN_IF_ERROR(Read(0, size(), bytes.data()));
+  return bytes;
+}
 
 absl::Status InputFile::Read(int64_t begin, int64_t size, void* out) const {
-  FSDPD_CHECK(begin >= 0 && size >= 0 && begin <= size_ - size);
+  FSDPD_CHECK(begin >= 0 && size >= 0 && begin <= this->size() - size);
   int64_t done = 0;
   while (done < size) {
-    const ssize_t got = pread(fd_, static_cast<char*>(out) + done, size - done, begin + done);
+    const ssize_t got = pread(fd_.get(), static_cast<char*>(out) + done, size - done, begin + done);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return ErrnoStatus(path_, absl::StrFormat("read at byte %d", begin + done));
     if (got == 0) {
       struct stat now;
-      const int64_t end = fstat(fd_, &now) == 0 ? std::min<int64_t>(now.st_size, begin + done) : begin + done;
-      return absl::DataLossError(absl::StrFormat(
-          "%s: file was truncated while it was read (ends at byte %d, had %d bytes)", path_, end, size_));
+      const int64_t end =
+          fstat(fd_.get(), &now) == 0 ? std::min<int64_t>(now.st_size, begin + done) : begin + done;
+      return absl::DataLossError(
+          absl::StrFormat("%s: file was truncated while it was read (ends at byte %d, had %d bytes)", path_,
+                          end, this->size()));
     }
     done += got;
   }
@@ -76,7 +78,7 @@ absl::Status InputFile::Read(int64_t begin, int64_t size, void* out) const {
 
 absl::Status InputFile::CheckUnchanged() const {
   struct stat now;
-  if (fstat(fd_, &now) != 0) return ErrnoStatus(path_, "stat");
+  if (fstat(fd_.get(), &now) != 0) return ErrnoStatus(path_, "stat");
   // ctime is not compared: creating a hard link, as backups do, changes it.
   if (ContentText(now) != ContentText(opened_)) {
     return absl::DataLossError(absl::StrFormat("%s: file was modified while it was read (was %s; now %s)",
@@ -88,6 +90,13 @@ absl::Status InputFile::CheckUnchanged() const {
                                                path_, InodeText(opened_), InodeText(now)));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> ReadInputFile(const std::string& path, int64_t limit) {
+  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<InputFile> file, InputFile::Open(path));
+  if (file->size() <= limit) return file->ReadAll();
+  return absl::DataLossError(
+      absl::StrCat(path, ": file is too large (got ", file->size(), " bytes, want at most ", limit, ")"));
 }
 
 }  // namespace fsdpd

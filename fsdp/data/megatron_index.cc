@@ -24,12 +24,9 @@ struct Header {
   int64_t sequences = 0;
   int64_t document_entries = 0;
 
-  int64_t sizes_begin() const { return kHeaderBytes; }
-  int64_t pointers_begin() const { return sizes_begin() + sequences * static_cast<int64_t>(sizeof(int32_t)); }
-  int64_t documents_begin() const {
-    return pointers_begin() + sequences * static_cast<int64_t>(sizeof(int64_t));
-  }
-  int64_t end() const { return documents_begin() + document_entries * static_cast<int64_t>(sizeof(int64_t)); }
+  int64_t pointers_begin() const { return kHeaderBytes + sequences * 4; }
+  int64_t documents_begin() const { return pointers_begin() + sequences * 8; }
+  int64_t end() const { return documents_begin() + document_entries * 8; }
 };
 
 template <typename... Args>
@@ -102,7 +99,7 @@ absl::StatusOr<int64_t> CheckSequences(const InputFile& idx, const InputFile& bi
   int64_t end = 0;  // End of the previous sequence in the .bin file.
   for (int64_t first = 0; first < header.sequences; first += kChunk) {
     const int64_t count = std::min(kChunk, header.sequences - first);
-    const int64_t sizes_byte = header.sizes_begin() + first * 4;
+    const int64_t sizes_byte = kHeaderBytes + first * 4;
     const int64_t pointers_byte = header.pointers_begin() + first * 8;
     FSDPD_RETURN_IF_ERROR(idx.Read(sizes_byte, count * 4, sizes.data()));
     FSDPD_RETURN_IF_ERROR(idx.Read(pointers_byte, count * 8, pointers.data()));

@@ -1,7 +1,6 @@
 #include "fsdp/data/sample_order.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "base/check.h"
 

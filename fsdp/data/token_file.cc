@@ -30,18 +30,9 @@ absl::Status RefuseNumpyHeader(const InputFile& file, const char* written_with) 
 }
 
 StoredId FlatIdOf(TokenType type) {
-  switch (type) {
-    case TokenType::kU8:
-      return StoredId::kU8;
-    case TokenType::kU16:
-      return StoredId::kU16;
-    case TokenType::kU32:
-      return StoredId::kU32;
-    case TokenType::kMegatron:
-      break;
-  }
-  FSDPD_CHECK(false);  // Determined by the index.
-  return StoredId::kU16;
+  FSDPD_CHECK(type != TokenType::kMegatron);  // Determined by the index.
+  if (type == TokenType::kU8) return StoredId::kU8;
+  return type == TokenType::kU16 ? StoredId::kU16 : StoredId::kU32;
 }
 
 absl::StatusOr<uint64_t> HashOfSample(const InputFile& file) {

@@ -2,10 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include "base/temp_dir.h"
-#include "fsdp/data/megatron_files.h"
+#include "fsdp/data/megatron_test_files.h"
 
 namespace fsdpd {
 namespace {

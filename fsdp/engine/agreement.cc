@@ -145,11 +145,9 @@ absl::Status Agree(Store* store, const Subject& subject, int rank, int world, co
 
 }  // namespace
 
-std::string HashText(uint64_t hash) { return absl::StrFormat("%016x", hash); }
-
 absl::Status AgreeOnProgram(Store* store, int rank, int world, const Lines& fingerprint,
                             absl::Duration timeout) {
-  const std::string own = absl::StrCat(HashText(HashOf(fingerprint)), " (version ", kVersion, ")");
+  const std::string own = absl::StrCat(HashOf(fingerprint), " (version ", kVersion, ")");
   // The cause may be a node with another build of fsdpd-rank, which an attempt on other nodes avoids.
   const Subject subject = {"program", "ranks compiled different programs from the job's spec"};
   const absl::Status agreed = Agree(store, subject, rank, world, own, fingerprint, timeout);
@@ -164,7 +162,7 @@ absl::Status AgreeOnFiles(Store* store, int rank, int world, const OpenedFiles& 
   if (!own.ok()) lines[0] = absl::StrCat("error = ", CutText(own.message(), kMaxErrorBytes));
   if (own.ok()) lines.insert(lines.end(), opened.traits->begin(), opened.traits->end());
   const Subject subject = {opened.key, absl::StrCat("ranks opened different ", opened.what)};
-  const std::string hash = absl::StrCat(HashText(HashOf(lines)), own.ok() ? "" : kFailed);
+  const std::string hash = absl::StrCat(HashOf(lines), own.ok() ? "" : kFailed);
   const absl::Status agreed = Agree(store, subject, rank, world, hash, lines, timeout);
   if (own.ok()) return WithNodeFileCause(opened.kind, agreed);
   return agreed.ok() ? WithFileCause(opened.kind, /*by_all=*/true, own) : WithNodeFileCause(opened.kind, own);

@@ -47,7 +47,4 @@ struct OpenedFiles {
 absl::Status AgreeOnFiles(Store* store, int rank, int world, const OpenedFiles& opened,
                           absl::Duration timeout);
 
-// Formats a hash as plans and logs print it: 16 hexadecimal digits.
-std::string HashText(uint64_t hash);
-
 }  // namespace fsdpd

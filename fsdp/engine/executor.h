@@ -42,7 +42,7 @@
 
 #include "base/mutex.h"
 #include "base/rank/flight_recorder.h"
-#include "fsdp/engine/operations.h"
+#include "fsdp/engine/operations/operations.h"
 #include "fsdp/lane/lane.h"
 #include "fsdp/lane/lane_graph.h"
 #include "fsdp/memory/step_peak.h"

@@ -15,8 +15,8 @@
 #include "fsdp/engine/checkpoint_choice.h"
 #include "fsdp/engine/directory_lock.h"
 #include "fsdp/engine/error_cause.h"
+#include "fsdp/engine/operations/snapshot.h"
 #include "fsdp/engine/restore.h"
-#include "fsdp/engine/snapshot.h"
 #include "fsdp/torch/cuda_device.h"
 #include "fsdp/torch/deterministic.h"
 

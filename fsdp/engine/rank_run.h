@@ -6,8 +6,8 @@
 // ranks that are threads of the process. The trainer is destroyed before the call returns: a hook that keeps
 // a pointer to it must drop it in on_leaving.
 //
-// Errors: those of agreement.h, comm/mesh.h and trainer.h, and of the hooks. After an error the communicators
-// are aborted, so that no other rank waits for this one. Thread safety: one thread per rank.
+// Errors: those of agreement.h, comm/connected_mesh.h and trainer.h, and of the hooks. After an error the
+// communicators are aborted, so that no other rank waits for this one. Thread safety: one thread per rank.
 #pragma once
 
 #include <absl/time/time.h>
@@ -16,7 +16,7 @@
 #include <functional>
 #include <string>
 
-#include "fsdp/comm/mesh.h"
+#include "fsdp/comm/connected_mesh.h"
 #include "fsdp/comm/store.h"
 #include "fsdp/engine/trainer.h"
 

@@ -22,7 +22,7 @@
 #include "base/text.h"
 #include "fsdp/checkpoint/dcp/dcp_reader.h"
 #include "fsdp/checkpoint/dcp/dcp_writer.h"
-#include "fsdp/checkpoint/format/directory_error.h"
+#include "fsdp/checkpoint/format/directory_path.h"
 #include "fsdp/checkpoint/format/durable_file.h"
 #include "fsdp/checkpoint/job/job_directory.h"
 #include "fsdp/comm/peer_lost.h"

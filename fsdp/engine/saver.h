@@ -45,7 +45,7 @@
 #include "fsdp/comm/file_store.h"
 #include "fsdp/comm/store.h"
 #include "fsdp/engine/directory_lock.h"
-#include "fsdp/engine/snapshot.h"
+#include "fsdp/engine/operations/snapshot.h"
 #include "fsdp/plan/plan.h"
 #include "proto/fsdpd/v1/telemetry.pb.h"
 

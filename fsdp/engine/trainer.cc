@@ -8,18 +8,12 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/log.h"
 #include "fsdp/comm/window.h"
 #include "fsdp/engine/bad_step.h"
 #include "fsdp/engine/error_cause.h"
-#include "fsdp/memory/counters.h"
-#include "fsdp/memory/recorder.h"
 #include "fsdp/model/model.h"
-#include "fsdp/optimizer/schedule.h"
+#include "fsdp/optimizer/learning_rate.h"
 #include "fsdp/plan/predict/cost.h"
-#include "fsdp/telemetry/memory_file.h"
-#include "fsdp/torch/cuda_device.h"
-#include "fsdp/torch/torch_status.h"
 
 namespace fsdpd {
 namespace {
@@ -87,35 +81,10 @@ absl::StatusOr<Arena> MakeArena(const TrainerOptions& options, at::Device device
   return Arena::Over(memory, bytes, device);
 }
 
-// 0 if other ranks allocate in the same process, so that the total cannot be compared with the plan.
-int64_t PlannedPeak(const TrainerOptions& options) {
-  const bool own = options.plan->spec.device == DeviceKind::kCuda || options.own_process;
-  return own ? options.plan->memory.peak_bytes : 0;
-}
-
 Lanes LanesOf(const TrainerOptions& options) {
   const Program& program = options.plan->program;
   if (options.run_ahead_on_cpu) return MakeRunAheadLanes(program);
   return MakeLanes(options.plan->spec.device, options.device_index, program);
-}
-
-PersistentBytes StandingBytesOf(const ShardedParams& params, const Arena& arena) {
-  PersistentBytes bytes;
-  const auto add = [](const at::Tensor& tensor, int64_t* sum) {
-    if (tensor.defined()) *sum += static_cast<int64_t>(tensor.nbytes());
-  };
-  for (int b = 0; b < params.size(); ++b) {
-    const BucketShard& shard = params.bucket(b);
-    const bool offloaded = params.host_copy(b).defined();  // In host memory.
-    for (const at::Tensor& main : {shard.main, shard.split.high, offloaded ? at::Tensor() : shard.split.low})
-      add(main, &bytes.main_params);
-    for (const at::Tensor& moment : shard.moments) {
-      if (!offloaded) add(moment, &bytes.optimizer);
-    }
-    add(params.grad_shard(b), &bytes.gradients);
-  }
-  bytes.arena = arena.bytes();
-  return bytes;
 }
 
 std::vector<std::string> NamesOf(const Program& program, const Layout& layout) {
@@ -134,34 +103,6 @@ void Describe(const Plan& plan, FlightRecorder* flight) {
     lanes.push_back({NameOf(lane), RunsExchanges(lane) || units});
   }
   flight->Describe(lanes, NamesOf(plan.program, plan.layout), NamesOf(plan.evaluation, plan.layout));
-}
-
-// Routing statistics are means over tokens and layers; the losses are means over targets that count.
-v1::StepReport::Routing RoutingOf(const StepResult& result, int64_t tokens, int64_t layers) {
-  const auto mean_of = [&](int i, int64_t n) {
-    return WithoutNanSign(result.routing[i] / static_cast<double>(std::max<int64_t>(n, 1) * layers));
-  };
-  const auto mean = [&](int i) { return mean_of(i, i < 2 ? tokens : result.counted); };
-  v1::StepReport::Routing routing;
-  routing.set_imbalance(mean(0));
-  routing.set_entropy(mean(1));
-  routing.set_balance_loss(mean(2));
-  routing.set_z_loss(mean(3));
-  return routing;
-}
-
-void AddFp8(const StepResult& result, v1::StepReport* report) {
-  static_assert(v1::Fp8Class_MAX == kFp8Classes);
-  for (int c = 0; c < kFp8Classes; ++c) {
-    const double* const values = result.fp8.data() + static_cast<ptrdiff_t>(c) * kFp8Statistics / kFp8Classes;
-    if (values[0] == 0) continue;
-    v1::StepReport::Fp8Stats* const numbers = report->add_fp8();
-    numbers->set_kind(static_cast<v1::Fp8Class>(c + 1));
-    numbers->set_values(static_cast<int64_t>(values[0]));
-    numbers->set_underflows(static_cast<int64_t>(values[1]));
-    numbers->set_min_scale(values[2]);
-    numbers->set_max_scale(values[3]);
-  }
 }
 
 absl::Status AtStep(int64_t step, const absl::Status& status) {
@@ -213,16 +154,12 @@ absl::Status Trainer::Initialize(TrainerOptions* given, std::unique_ptr<Trainer>
   made->reset(new Trainer(std::move(options), std::move(data), std::move(arena), std::move(params)));
   Trainer* const trainer = made->get();
   trainer->units_ = std::move(units);
-  // Before the executor binds gradients to the arena: those count as part of it.
-  if (trainer->options_.on_timeline)
-    trainer->timelines_.emplace(plan.program, plan.layout, StandingBytesOf(trainer->params_, trainer->arena_),
-                                /*full_gradients=*/!plan.spec.shards_grads());
   trainer->state_ = start;
   FSDPD_RETURN_IF_ERROR(trainer->MakeSaver(std::move(snapshot_memory)));
   if (plan.spec.offloaded_layers > 0) {
     FSDPD_ASSIGN_OR_RETURN(trainer->offloaded_, OffloadedActivations::Make(plan, device));
   }
-  trainer->MakeRecorder();
+  trainer->MakeReporter();
   OperationParts parts;
   parts.plan = &plan;
   parts.device = device;
@@ -237,7 +174,7 @@ absl::Status Trainer::Initialize(TrainerOptions* given, std::unique_ptr<Trainer>
   if (flight != nullptr) Describe(plan, flight);
   FSDPD_ASSIGN_OR_RETURN(trainer->executor_,
                          Executor::Make(parts, LanesOf(trainer->options_), trainer->options_.stop, flight));
-  trainer->executor_->WatchMemory(&trainer->peak_);
+  trainer->reporter_->Watch(trainer->executor_.get());
   if (plan.spec.graphs.value_or(IsShort(plan))) trainer->executor_->UseGraphs(trainer->options_.device_index);
   return absl::OkStatus();
 }
@@ -246,11 +183,18 @@ Trainer::Trainer(TrainerOptions options, RankData data, Arena arena, ShardedPara
     : options_(std::move(options)),
       data_(std::move(data)),
       arena_(std::move(arena)),
-      params_(std::move(params)),
-      peak_([this] { return ReadMemoryCounters(spec().device, options_.device_index); },
-            [this] { ResetPeakMemory(spec().device, options_.device_index); },
-            /*by_instruction=*/static_cast<bool>(options_.on_timeline)),
-      spikes_(PlannedPeak(options_)) {}
+      params_(std::move(params)) {}
+
+void Trainer::MakeReporter() {
+  StepReporter::Options of;
+  of.plan = options_.plan;
+  of.mesh = &options_.mesh;
+  of.device_index = options_.device_index;
+  of.own_process = options_.own_process;
+  of.traces = options_.traces;
+  of.on_timeline = options_.on_timeline;
+  reporter_ = std::make_unique<StepReporter>(std::move(of), &arena_, params_, state_.step);
+}
 
 absl::Status Trainer::MakeSaver(std::unique_ptr<HostArenaFuture> memory) {
   if (!spec().checkpoint.saves()) return absl::OkStatus();
@@ -275,109 +219,6 @@ void Trainer::Abort() { options_.mesh.Abort(); }
 
 void Trainer::AwaitOthers() { options_.mesh.all()->Barrier().IgnoreError(); }
 
-Timeline Trainer::LastTimeline() const {
-  if (executor_->spans().empty()) return {};  // Resumed after its last step.
-  return StepTimeline(options_.plan->program, options_.plan->layout, executor_->spans(), state_.step,
-                      absl::StrFormat("%s: a step on rank %d of %d, measured", spec().name,
-                                      options_.mesh.position().rank, spec().mesh.world()));
-}
-
-void Trainer::MakeRecorder() {
-  if (options_.traces == nullptr || spec().device != DeviceKind::kCuda) return;
-  absl::StatusOr<std::string> bus_id = CudaBusId(options_.device_index);
-  if (!bus_id.ok()) {
-    LogWarning("could not record device activity for traces error=%s", bus_id.status().message());
-    return;
-  }
-  recorder_ = std::make_shared<DeviceRecorder>(options_.device_index, *std::move(bus_id));
-}
-
-Trainer::~Trainer() {
-  if (records_memory_) RecordMemory(spec().device, false);
-  if (recorder_ != nullptr) recorder_->Record(false);  // A trace that is not yet written includes it.
-}
-
-// Called before an open step is submitted.
-void Trainer::RecordForTraces() {
-  if (options_.traces == nullptr) return;
-  const bool records = options_.traces->RecordsMemory();
-  if (std::exchange(records_memory_, records) != records) RecordMemory(spec().device, records);
-  if (recorder_ != nullptr)
-    recorder_->Record(options_.traces->Expects(open_.front().inputs.step, open_.back().inputs.step));
-}
-
-// The allocator works at submission, so it now holds this step's history. Names are shared with a writer
-// thread that may outlive the plan.
-void Trainer::SnapshotMemory(OpenStep* step) {
-  if (options_.traces == nullptr ||
-      !options_.traces->TakesMemory(step->inputs.step, step->memory.has_spike()))
-    return;
-  step->snapshot =
-      std::make_shared<const MemorySnapshot>(TakeMemorySnapshot(spec().device, options_.device_index));
-  if (names_ != nullptr) return;
-  std::vector<std::string> names;
-  for (size_t i = 0; i < options_.plan->program.instructions.size(); ++i)
-    names.push_back(NameOfInstruction(options_.plan->program, options_.plan->layout, static_cast<int>(i)));
-  names_ = std::make_shared<const std::vector<std::string>>(std::move(names));
-}
-
-void Trainer::WriteTraces(const OpenStep& step) {
-  if (options_.traces == nullptr) return;
-  std::function<std::string()> memory_file;
-  if (step.snapshot != nullptr) {
-    memory_file = [snapshot = step.snapshot, names = names_] {
-      return MemoryFile(*snapshot, [&](int index) {
-        const auto i = static_cast<size_t>(index);  // Blocks may be from another program.
-        return i < names->size() ? (*names)[i] : absl::StrCat("instruction ", index);
-      });
-    };
-  }
-  if (options_.traces->Takes(step.inputs.step)) {
-    std::function<void(Timeline*)> complete;
-    if (recorder_ != nullptr)
-      complete = [recorder = recorder_](Timeline* timeline) { recorder->AddTo(timeline); };
-    options_.traces->Write(TraceOf(step), std::move(memory_file), std::move(complete));
-  } else if (memory_file != nullptr) {
-    options_.traces->WriteMemory(step.inputs.step, std::move(memory_file));
-  }
-}
-
-// Consecutive traced steps are placed by the measured distance. The first one ends when the host saw its end,
-// which may be late; it never begins before the end of an earlier traced step.
-Timeline Trainer::TraceOf(const OpenStep& step) {
-  const std::vector<Span>& spans = executor_->spans();
-  double last_seconds = 0;
-  for (const Span& span : spans) last_seconds = std::max(last_seconds, span.end_seconds);
-  const bool follows = traced_step_ != 0 && traced_step_ == step.inputs.step - 1;
-  traced_begin_ = follows ? traced_begin_ + absl::Seconds(executor_->SecondsSinceStepBefore())
-                          : std::max(executor_->collected_at() - absl::Seconds(last_seconds), traced_end_);
-  traced_end_ = traced_begin_ + absl::Seconds(last_seconds);
-  traced_step_ = step.inputs.step;
-  Timeline timeline = LastTimeline();
-  AddStep(options_.plan->program, spans, step.memory, &timeline);
-  timeline.begin_unix_nanos = absl::ToUnixNanos(traced_begin_);
-  return timeline;
-}
-
-// Adds the arena, which is allocated outside of the allocator.
-HeldBytes Trainer::HeldByStep() const {
-  const int64_t outside = arena_.outside_bytes();
-  HeldBytes held = peak_.held();
-  held.at_begin += outside;
-  for (HeldBytes::Instruction& each : held.by_instruction) {
-    if (each.highest > 0) each = {each.highest + outside, each.left + outside};
-  }
-  return held;
-}
-
-absl::Status Trainer::ReportTimeline(const OpenStep& step, const v1::StepReport& report) {
-  if (!step.reports_timeline) return absl::OkStatus();
-  v1::StepTimeline timeline = timelines_->Of(step.inputs.step, executor_->spans(), step.held);
-  timeline.set_unix_nanos(report.unix_nanos());
-  timeline.set_step_seconds(report.step_seconds());
-  return options_.on_timeline(timeline);
-}
-
 absl::Status Trainer::Run(const OnStep& on_step) {
   const absl::Status status = RunSteps(on_step);
   if (status.ok()) return status;
@@ -395,7 +236,6 @@ absl::Status Trainer::Run(const OnStep& on_step) {
 bool Trainer::RunsAhead() const { return spec().device == DeviceKind::kCuda || options_.run_ahead_on_cpu; }
 
 absl::Status Trainer::RunSteps(const OnStep& on_step) {
-  warnings_.emplace(spec(), state_.step);
   schedule_.emplace(&spec(), /*keeps_time=*/options_.mesh.position().rank == 0, state_.step,
                     options_.clock->Now());
   for (int64_t step = state_.step + 1; step <= spec().steps; ++step) {
@@ -469,19 +309,14 @@ absl::Status Trainer::Submit(int64_t step, bool saves) {
   absl::StatusOr<StepBatches> batches = NextBatches(data_.training.get(), step);
   if (!batches.ok()) return AtStep(step, batches.status());
   open_.back().batches = *std::move(batches);
-  open_.back().reports_timeline = timelines_.has_value() && now >= timeline_submitted_ + kTimelineInterval;
-  if (open_.back().reports_timeline) timeline_submitted_ = now;
+  open_.back().reports_timeline = reporter_->TakesTimeline(now);
   return SubmitOpen(&open_.back());
 }
 
 absl::Status Trainer::SubmitOpen(OpenStep* step) {
-  RecordForTraces();
-  peak_.Begin();
+  reporter_->BeginStep(open_.front().inputs.step, open_.back().inputs.step);
   FSDPD_RETURN_IF_ERROR(executor_->Submit(step->inputs, step->batches.batches()));
-  // The allocator works at submission, so its counters now describe this step.
-  step->memory = ReadMemory();
-  if (step->reports_timeline) step->held = HeldByStep();
-  SnapshotMemory(step);
+  reporter_->EndStep(step);
   return absl::OkStatus();
 }
 
@@ -490,7 +325,7 @@ absl::Status Trainer::SubmitOpen(OpenStep* step) {
 absl::Status Trainer::ReplayOpenSteps() {
   for (size_t i = 1; i < open_.size(); ++i) FSDPD_RETURN_IF_ERROR(executor_->Collect().status());
   open_.front().warnings.push_back(GrowExpertCapacity());
-  traced_step_ = 0;  // The next step does not follow the traced one.
+  reporter_->Replay();
   for (OpenStep& open : open_) FSDPD_RETURN_IF_ERROR(SubmitOpen(&open));
   return absl::OkStatus();
 }
@@ -522,34 +357,20 @@ absl::Status Trainer::Finish(const OnStep& on_step) {
   UpdateState(result);
   schedule_->Collected(step, result.save_requested);
   if (open.inputs.saves) saver_->Write(state_);
-  WriteTraces(open);
-  v1::StepReport report = Report(open, result);
+  reporter_->WriteTraces(open);
+  v1::StepReport report = reporter_->Report(open, result, expert_capacity_);
   step_seconds_ = report.step_seconds();
   if (bad.has_value()) *report.mutable_bad_step() = *bad;
   if (EvaluatesAfter(step)) {
     FSDPD_RETURN_IF_ERROR(AtStep(step, Evaluate(report.mutable_evaluation(), &open.warnings)));
   }
-  for (std::string& warning : warnings_->Take(DataOf(open, result, report)))
-    *report.add_warnings() = std::move(warning);
-  for (const std::string& warning : open.warnings) *report.add_warnings() = warning;
+  reporter_->AddWarnings(open, result, &report);
   // After the evaluation, which counts for the pace by which this rank is judged.
   report.set_unix_nanos(absl::GetCurrentTimeNanos());
   FSDPD_RETURN_IF_ERROR(AtStep(step, on_step(report)));
-  FSDPD_RETURN_IF_ERROR(AtStep(step, ReportTimeline(open, report)));
+  FSDPD_RETURN_IF_ERROR(AtStep(step, reporter_->SendTimeline(open, report)));
   open_.pop_front();
   return absl::OkStatus();
-}
-
-StepData Trainer::DataOf(const OpenStep& open, const StepResult& result, const v1::StepReport& report) const {
-  StepData data;
-  data.step = open.inputs.step;
-  data.targets = result.counted;
-  if (report.has_evaluation()) data.evaluation_targets = report.evaluation().tokens();
-  for (const Batch& batch : open.batches.batches()) {
-    data.tokens_read += batch.tokens.numel();
-    data.document_ends += batch.document_ends;
-  }
-  return data;
 }
 
 void Trainer::UpdateState(const StepResult& result) {
@@ -606,63 +427,6 @@ std::optional<v1::BadStep> Trainer::FindBadStep(const OpenStep& open, const Step
   bad.set_first_sample(samples.first);
   bad.set_end_sample(samples.end);
   return bad;
-}
-
-v1::StepReport Trainer::Report(const OpenStep& step, const StepResult& result) const {
-  v1::StepReport report;
-  report.set_step(step.inputs.step);
-  report.set_loss(WithoutNanSign(result.loss()));
-  report.set_grad_norm(WithoutNanSign(result.grad_norm));
-  report.set_learning_rate(step.inputs.learning_rate);
-  report.set_tokens(spec().tokens_per_step());
-  std::vector<Span> spans = executor_->spans();
-  if (executor_->collected_launch()) spans.emplace_back();  // At second 0, where it began.
-  const StepTiming timing = SummariseStep(spans);
-  report.set_step_seconds(timing.step_seconds);
-  report.set_compute_seconds(timing.compute_seconds);
-  report.set_exposed_seconds(timing.exposed_seconds);
-  for (const v1::OpTime& op : timing.ops) *report.add_ops() = op;
-  *report.mutable_memory() = step.memory;
-  report.set_skipped(result.skipped());
-  if (spec().scales_loss()) report.set_loss_scale(result.loss_scale);
-  report.set_data_wait_seconds(step.batches.waited_seconds());
-  if (const int64_t layers = ExpertLayers(spec().model); layers > 0)
-    *report.mutable_routing() = RoutingOf(result, spec().tokens_per_step(), layers);
-  if (const int64_t ranks = spec().mesh.size(Axis::kExpert); ranks > 1)
-    report.mutable_routing()->set_capacity_factor(std::min(expert_capacity_, static_cast<double>(ranks)));
-  AddFp8(result, &report);
-  if (spec().device == DeviceKind::kCuda && spec().shards_optimizer() &&
-      spec().mesh.SizeOf(Group::kShard) > 1) {
-    report.set_copy_engines(options_.mesh.Find(Group::kShard, Role::kGather)->HasCopyEngines());
-  }
-  return report;
-}
-
-v1::MemoryReport Trainer::ReadMemory() {
-  const MemoryCounters counters = ReadMemoryCounters(spec().device, options_.device_index);
-  const int64_t outside = arena_.outside_bytes();
-  v1::MemoryReport report;
-  report.set_allocated_bytes(counters.allocated_bytes + outside);
-  report.set_reserved_bytes(counters.reserved_bytes + outside);
-  // A launched graph uses the memory of its recording.
-  if (!executor_->launched_as_graph()) step_peak_bytes_ = peak_.highest_bytes();
-  report.set_peak_bytes(step_peak_bytes_ + outside);
-  report.set_device_mallocs(counters.device_mallocs);
-  report.set_device_frees(counters.device_frees);
-  report.set_allocations(counters.allocations);
-  report.set_arena_bytes(arena_.bytes());
-  report.set_allocator_retries(counters.retries);
-  report.set_out_of_memory(counters.out_of_memory);
-  if (const std::optional<Spike> found = spikes_.Add(report.peak_bytes())) {
-    v1::MemorySpike* const spike = report.mutable_spike();
-    spike->set_median_bytes(found->median_bytes);
-    spike->set_plan_bytes(options_.plan->memory.peak_bytes);
-    const std::optional<int> index = peak_.instruction();
-    if (index.has_value())
-      spike->set_instruction(NameOfInstruction(options_.plan->program, options_.plan->layout, *index));
-  }
-  report.set_spikes(spikes_.spikes());
-  return report;
 }
 
 }  // namespace fsdpd

@@ -1,5 +1,5 @@
 // Trainer: runs one rank of a job, from an accepted plan to its last step. Owns the sharded parameters, the
-// units, the arena and the executor; reads batches, evaluates, saves, and reports each step.
+// units, the arena and the executor; reads batches, evaluates and saves. step_reporter.h reports each step.
 //
 // Call order: Make (allocates and initializes; on CUDA all ranks together), Run (all steps). The caller
 // connects the mesh, so ranks are processes over TCP or NCCL in a job, and threads over local memory in a
@@ -36,28 +36,19 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "fsdp/comm/mesh.h"
-#include "fsdp/engine/data_warnings.h"
+#include "fsdp/comm/connected_mesh.h"
 #include "fsdp/engine/departure.h"
 #include "fsdp/engine/executor.h"
+#include "fsdp/engine/operations/snapshot.h"
 #include "fsdp/engine/rank_data.h"
 #include "fsdp/engine/restore.h"
 #include "fsdp/engine/save_schedule.h"
 #include "fsdp/engine/saver.h"
-#include "fsdp/engine/snapshot.h"
-#include "fsdp/memory/memory_snapshot.h"
-#include "fsdp/memory/spike_detector.h"
-#include "fsdp/memory/step_peak.h"
+#include "fsdp/engine/step_reporter.h"
 #include "fsdp/model/user_model.h"
-#include "fsdp/telemetry/device_recorder.h"
-#include "fsdp/telemetry/step_timeline.h"
-#include "fsdp/telemetry/step_traces.h"
-#include "fsdp/telemetry/timeline_report.h"
 #include "proto/fsdpd/v1/telemetry.pb.h"
 
 namespace fsdpd {
-
-constexpr absl::Duration kTimelineInterval = absl::Seconds(1);  // Interval of step timelines, for display.
 
 struct TrainerOptions {
   const Plan* plan = nullptr;
@@ -97,7 +88,6 @@ struct TrainerOptions {
 class Trainer {
  public:
   static absl::StatusOr<std::unique_ptr<Trainer>> Make(TrainerOptions options);
-  ~Trainer();  // Stops recording for traces.
 
   // RankData::Traits(), on rank 0 of a job that loads or saves checkpoints; otherwise empty.
   const std::vector<std::string>& token_files() const { return options_.label.data; }
@@ -112,24 +102,13 @@ class Trainer {
   void Abort();
 
   // Timeline of the step reported last; empty before that.
-  Timeline LastTimeline() const;
+  Timeline LastTimeline() const { return reporter_->TimelineOf(state_.step); }
 
   const ShardedParams& params() const { return params_; }
   const ConnectedMesh& mesh() const { return options_.mesh; }
 
  private:
   using OnStep = std::function<absl::Status(const v1::StepReport&)>;
-
-  // A step that was submitted and not yet reported.
-  struct OpenStep {
-    StepInputs inputs;
-    StepBatches batches;  // In use until the step is collected.
-    v1::MemoryReport memory;
-    bool reports_timeline = false;
-    HeldBytes held;                                  // Set if reports_timeline.
-    std::shared_ptr<const MemorySnapshot> snapshot;  // Set if one is to be written.
-    std::vector<std::string> warnings;
-  };
 
   Trainer(TrainerOptions options, RankData data, Arena arena, ShardedParams params);
 
@@ -150,20 +129,11 @@ class Trainer {
   absl::StatusOr<StepBatches> NextBatches(BatchReader* reader, int64_t number);
   absl::Status Evaluate(v1::StepReport::Evaluation* report, std::vector<std::string>* warnings);
   std::optional<v1::BadStep> FindBadStep(const OpenStep& step, const StepResult& result) const;
-  v1::StepReport Report(const OpenStep& step, const StepResult& result) const;
-  v1::MemoryReport ReadMemory();
-  void MakeRecorder();
-  void RecordForTraces();
-  void SnapshotMemory(OpenStep* step);
-  void WriteTraces(const OpenStep& step);
-  Timeline TraceOf(const OpenStep& step);
-  HeldBytes HeldByStep() const;
-  absl::Status ReportTimeline(const OpenStep& step, const v1::StepReport& report);
+  void MakeReporter();
   absl::Status MakeSaver(std::unique_ptr<HostArenaFuture> memory);
   absl::Status AwaitLastSave() const;
   absl::Status Interrupted() const;
   void UpdateState(const StepResult& result);
-  StepData DataOf(const OpenStep& step, const StepResult& result, const v1::StepReport& report) const;
 
   const Spec& spec() const { return options_.plan->spec; }
 
@@ -175,25 +145,14 @@ class Trainer {
   std::vector<std::unique_ptr<Unit>> units_;
   std::unique_ptr<OffloadedActivations> offloaded_;  // Set if the spec offloads activations.
   std::unique_ptr<Snapshot> snapshot_;               // Set, like the saver, if the spec saves.
-  StepPeak peak_;                                    // Used by lanes.
+  std::unique_ptr<StepReporter> reporter_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<Saver> saver_;
   std::optional<SaveSchedule> schedule_;  // Set by Run.
   std::deque<OpenStep> open_;             // Oldest first.
   double step_seconds_ = 0;               // Duration of the step reported last.
   double expert_capacity_ = kExpertCapacity;
-  int64_t step_peak_bytes_ = 0;  // The allocator's peak in the last step that was not launched as a graph.
-  TrainingState state_;          // After the step reported last.
-  std::optional<DataWarnings> warnings_;  // Set by Run.
-  SpikeDetector spikes_;
-  std::optional<TimelineReport> timelines_;               // Set if on_timeline is.
-  absl::Time timeline_submitted_ = absl::InfinitePast();  // When the last reported step was submitted.
-  bool records_memory_ = false;
-  std::shared_ptr<const std::vector<std::string>> names_;  // Instructions; set with the first snapshot.
-  std::shared_ptr<DeviceRecorder> recorder_;               // On GPUs, if steps can be traced.
-  int64_t traced_step_ = 0;                                // The step traced last; 0: none.
-  absl::Time traced_begin_;                                // When that step began, by the host's clock.
-  absl::Time traced_end_ = absl::InfinitePast();           // When it ended.
+  TrainingState state_;  // After the step reported last.
 };
 
 }  // namespace fsdpd

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "fsdp/kernels/stream.h"
+#include "fsdp/kernels/current_stream.h"
 #include "fsdp/plan/spec/dtype.h"
 
 namespace fsdpd::kernels {

@@ -1,5 +1,5 @@
 // Initialization of parameters on the device with the normal numbers of normal_numbers.h, as fp32 or split
-// fp32 (split_fp32.h). The bits equal those of the CPU implementation (fsdp/model/unit/draw_normals.h);
+// fp32 (split_bits.h). The bits equal those of the CPU implementation (fsdp/model/unit/draw_normals.h);
 // fsdp/optimizer:sharded_params_cuda_test compares the two.
 //
 // Minimum memory traffic for n numbers: 4 n bytes.
@@ -7,9 +7,9 @@
 
 #include <cstdint>
 
+#include "fsdp/kernels/current_stream.h"
 #include "fsdp/kernels/normal_numbers.h"
-#include "fsdp/kernels/split_fp32.h"
-#include "fsdp/kernels/stream.h"
+#include "fsdp/kernels/split_bits.h"
 
 namespace fsdpd::kernels {
 

@@ -8,8 +8,8 @@
 
 #include <cstdint>
 
+#include "fsdp/kernels/current_stream.h"
 #include "fsdp/kernels/fp8.h"
-#include "fsdp/kernels/stream.h"
 
 namespace fsdpd::kernels {
 

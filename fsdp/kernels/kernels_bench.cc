@@ -31,7 +31,7 @@
 #include <string>
 #include <vector>
 
-#include "fsdp/kernels/adamw.h"
+#include "fsdp/kernels/adamw_kernel.h"
 #include "fsdp/kernels/add_product.h"
 #include "fsdp/kernels/attention/normed_heads.h"
 #include "fsdp/kernels/attention/rotary.h"

@@ -1,7 +1,7 @@
 // CHECK-failing launchers for builds without --config=cuda: all tensors are on the CPU, so none is ever
 // called.
 #include "base/check.h"
-#include "fsdp/kernels/adamw.h"
+#include "fsdp/kernels/adamw_kernel.h"
 #include "fsdp/kernels/add_product.h"
 #include "fsdp/kernels/attention/join_attention.h"
 #include "fsdp/kernels/attention/normed_heads.h"

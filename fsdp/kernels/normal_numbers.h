@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "fsdp/kernels/split_fp32.h"
+#include "fsdp/kernels/split_bits.h"
 
 // Always inlined, also into functions that are compiled for another instruction set than the file.
 #define FSDPD_NORMAL_INLINE FSDPD_HOST_DEVICE inline __attribute__((always_inline))

@@ -14,8 +14,8 @@
 #include <cstdint>
 #include <initializer_list>
 
+#include "fsdp/kernels/current_stream.h"
 #include "fsdp/kernels/fp8.h"
-#include "fsdp/kernels/stream.h"
 #include "fsdp/plan/spec/dtype.h"
 
 namespace fsdpd::kernels {

@@ -11,7 +11,6 @@
 #include <limits>
 #include <new>
 #include <optional>
-#include <string>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -22,7 +21,7 @@
 #include "base/process/cgroup_limits.h"
 #include "base/process/shortage.h"
 #include "base/text.h"
-#include "fsdp/memory/cuda_pin.h"
+#include "fsdp/torch/cuda_device.h"
 
 namespace fsdpd {
 namespace {

@@ -73,7 +73,7 @@ HostCachingAllocator::HostCachingAllocator() : HostCachingAllocator(Source{std::
 HostCachingAllocator::~HostCachingAllocator() {
   EmptyCache();
   MutexLock lock(&mutex_);
-  FSDPD_CHECK(allocated_bytes_ == 0);
+  FSDPD_CHECK(counters_.allocated_bytes == 0);
 }
 
 c10::DataPtr HostCachingAllocator::allocate(size_t bytes) {
@@ -88,7 +88,7 @@ c10::DataPtr HostCachingAllocator::allocate(size_t bytes) {
   if (block == nullptr) {
     {
       MutexLock lock(&mutex_);
-      ++out_of_memory_;
+      ++counters_.out_of_memory;
     }
     const MemoryCounters held = Read();
     const std::string limits = OwnMemoryLimits();
@@ -110,10 +110,9 @@ void HostCachingAllocator::copy_data(void* dest, const void* src, std::size_t co
 // needs.
 HostCachingAllocator::Block* HostCachingAllocator::TakeCached(int size_class, int64_t bytes) {
   MutexLock lock(&mutex_);
-  const bool may_take_larger = MayTakeLarger();
   const auto first = free_.begin() + size_class;
   const auto end =
-      may_take_larger ? free_.begin() + ClassOf(std::min(2 * bytes, kLargest)).index + 1 : first + 1;
+      MayTakeLarger() ? free_.begin() + ClassOf(std::min(2 * bytes, kLargest)).index + 1 : first + 1;
   const auto found = std::find_if(first, end, [](const Block* head) { return head != nullptr; });
   if (found == end) return nullptr;
   Block* const block = *found;
@@ -135,12 +134,12 @@ HostCachingAllocator::Block* HostCachingAllocator::AllocateFromSystem(int size_c
     EmptyCache();
     memory = source_.allocate(kAlignment, sizeof(Block) + bytes);
     MutexLock lock(&mutex_);
-    ++retries_;
+    ++counters_.retries;
   }
   if (memory == nullptr) return nullptr;
   MutexLock lock(&mutex_);
-  ++mallocs_;
-  reserved_bytes_ += bytes;
+  ++counters_.device_mallocs;
+  counters_.reserved_bytes += bytes;
   auto* const block = new (memory)
       Block{this, nullptr, bytes, size_class, /*live=*/false, nullptr, newest_, /*requested_bytes=*/0, {}};
   if (newest_ != nullptr) newest_->newer = block;
@@ -151,9 +150,9 @@ HostCachingAllocator::Block* HostCachingAllocator::AllocateFromSystem(int size_c
 
 void HostCachingAllocator::HandOut(Block* block, int64_t requested_bytes) {
   MutexLock lock(&mutex_);
-  ++allocations_;
-  allocated_bytes_ += SizeClassBytes(requested_bytes);  // The block may be larger.
-  if (allocated_bytes_ > peak_bytes_) peak_bytes_ = allocated_bytes_;
+  ++counters_.allocations;
+  counters_.allocated_bytes += SizeClassBytes(requested_bytes);  // The block may be larger.
+  counters_.peak_bytes = std::max(counters_.peak_bytes, counters_.allocated_bytes);
   block->live = true;
   block->requested_bytes = requested_bytes;
   block->place = records_ ? CurrentMemoryPlace() : MemoryPlace();
@@ -175,7 +174,7 @@ void HostCachingAllocator::Free(void* data) {
 
 void HostCachingAllocator::ReturnToCache(Block* block) {
   MutexLock lock(&mutex_);
-  allocated_bytes_ -= SizeClassBytes(block->requested_bytes);
+  counters_.allocated_bytes -= SizeClassBytes(block->requested_bytes);
   block->live = false;
   RecordEvent(Action::kFreeRequested, block);
   RecordEvent(Action::kFreeCompleted, block);
@@ -185,21 +184,12 @@ void HostCachingAllocator::ReturnToCache(Block* block) {
 
 MemoryCounters HostCachingAllocator::Read() const {
   MutexLock lock(&mutex_);
-  MemoryCounters counters;
-  counters.allocated_bytes = allocated_bytes_;
-  counters.reserved_bytes = reserved_bytes_;
-  counters.peak_bytes = peak_bytes_;
-  counters.device_mallocs = mallocs_;
-  counters.device_frees = frees_;
-  counters.allocations = allocations_;
-  counters.retries = retries_;
-  counters.out_of_memory = out_of_memory_;
-  return counters;
+  return counters_;
 }
 
 void HostCachingAllocator::ResetPeak() {
   MutexLock lock(&mutex_);
-  peak_bytes_ = allocated_bytes_;
+  counters_.peak_bytes = counters_.allocated_bytes;
 }
 
 void HostCachingAllocator::EmptyCache() {
@@ -208,8 +198,8 @@ void HostCachingAllocator::EmptyCache() {
     while (head != nullptr) {
       Block* block = head;
       head = block->next;
-      reserved_bytes_ -= block->bytes;
-      ++frees_;
+      counters_.reserved_bytes -= block->bytes;
+      ++counters_.device_frees;
       RecordEvent(Action::kSegmentFree, block);
       (block->newer != nullptr ? block->newer->older : newest_) = block->older;
       if (block->older != nullptr) block->older->newer = block->newer;

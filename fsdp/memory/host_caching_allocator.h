@@ -27,7 +27,6 @@
 #include <limits>
 
 #include "base/mutex.h"
-#include "fsdp/memory/memory_counters.h"
 #include "fsdp/memory/memory_snapshot.h"
 
 namespace fsdpd {
@@ -58,7 +57,7 @@ class HostCachingAllocator : public c10::Allocator {
   void ResetPeak();
   void EmptyCache();
 
-  // As in recorder.h. Each block is a segment of its own.
+  // As in device_allocator.h. Each block is a segment of its own.
   void Record(bool on);
   MemorySnapshot Snapshot() const;
 
@@ -78,14 +77,7 @@ class HostCachingAllocator : public c10::Allocator {
   mutable Mutex mutex_;
   std::array<Block*, kClasses> free_ ABSL_GUARDED_BY(mutex_) = {};
   Block* newest_ ABSL_GUARDED_BY(mutex_) = nullptr;  // Newest of all blocks, free or not.
-  int64_t allocated_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t reserved_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t peak_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t mallocs_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t frees_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t allocations_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t retries_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t out_of_memory_ ABSL_GUARDED_BY(mutex_) = 0;
+  MemoryCounters counters_ ABSL_GUARDED_BY(mutex_);
   int64_t first_step_ ABSL_GUARDED_BY(mutex_) = std::numeric_limits<int64_t>::max();
   bool records_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<MemorySnapshot::Event> events_ ABSL_GUARDED_BY(mutex_);

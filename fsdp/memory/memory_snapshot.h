@@ -1,5 +1,5 @@
-// Memory snapshot: state of an allocator and its history of events, as plain data. recorder.h takes it,
-// fsdp/telemetry/memory_file.h formats it.
+// Memory counters, and memory snapshot: state of an allocator and its history of events, as plain data.
+// device_allocator.h takes them, fsdp/telemetry/memory_file.h formats a snapshot.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,24 @@
 
 namespace fsdpd {
 
+struct MemoryCounters {
+  int64_t allocated_bytes = 0;  // Live now.
+  int64_t reserved_bytes = 0;   // Obtained from the device and not returned.
+  int64_t peak_bytes = 0;       // Highest allocated_bytes since ResetPeak.
+  // The following count since process start. CUDA: device calls of the whole process, not only the allocator
+  // (device_calls.h).
+  int64_t device_mallocs = 0;
+  int64_t device_frees = 0;
+  int64_t allocations = 0;    // Requests, whether served from the cache or not.
+  int64_t retries = 0;        // Times the cache was emptied to retry a request.
+  int64_t out_of_memory = 0;  // Requests that failed after a retry.
+};
+
 struct MemorySnapshot {
   // The oldest events are dropped beyond this number, which is some steps of a large model.
   static constexpr int64_t kMostEvents = 200'000;
 
-  enum class Action {
+  enum class Action {  // As in LibTorch.
     kAlloc,
     kFreeRequested,
     kFreeCompleted,

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "fsdp/memory/memory_counters.h"
+#include "fsdp/memory/memory_snapshot.h"
 
 namespace fsdpd {
 

@@ -10,6 +10,7 @@
 #include "fsdp/memory/host_caching_allocator.h"
 #include "fsdp/model/testing/fixed_seed.h"
 #include "fsdp/model/testing/plain_params.h"
+#include "fsdp/plan/model/describe_model.h"
 
 namespace fsdpd {
 namespace {

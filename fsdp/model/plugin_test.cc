@@ -11,6 +11,7 @@
 
 #include "base/temp_dir.h"
 #include "fsdp/model/testing/plain_params.h"
+#include "fsdp/plan/model/describe_model.h"
 
 namespace fsdpd {
 namespace {

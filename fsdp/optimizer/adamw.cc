@@ -4,7 +4,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "base/check.h"
-#include "fsdp/kernels/adamw.h"
+#include "fsdp/kernels/adamw_kernel.h"
 #include "fsdp/optimizer/fp8_moments.h"
 #include "fsdp/optimizer/sharded_params.h"
 #include "fsdp/torch/scalar_type.h"

@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "fsdp/kernels/fp8_moments.h"
+#include "fsdp/kernels/fp8_moment_format.h"
 #include "fsdp/torch/scalar_type.h"
 
 namespace fsdpd {

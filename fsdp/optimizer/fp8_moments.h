@@ -1,4 +1,4 @@
-// 8-bit AdamW moments on the CPU (format: fsdp/kernels/fp8_moments.h), stored as flat tensors of bytes.
+// 8-bit AdamW moments on the CPU (format: fsdp/kernels/fp8_moment_format.h), stored as flat tensors of bytes.
 //
 // Every 8-bit value has its own bf16 value, which is what checkpoints store: writing and reading back yields
 // the same bytes.

@@ -13,7 +13,7 @@
 #include <limits>
 #include <vector>
 
-#include "fsdp/kernels/fp8_moments.h"
+#include "fsdp/kernels/fp8_moment_format.h"
 #include "fsdp/model/testing/fixed_seed.h"
 
 namespace fsdpd {

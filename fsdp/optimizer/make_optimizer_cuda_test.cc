@@ -137,7 +137,7 @@ TEST_F(OnCuda, SplitFp32MatchesFp32) {
   }
 }
 
-// The formula of kernels/adamw.h with the division and the square root of IEEE 754.
+// The formula of kernels/adamw_kernel.h with the division and the square root of IEEE 754.
 void UpdateOnHost(const OptimizerConfig& config, const UpdateGroup& group, double learning_rate, int step,
                   const BucketShard& shard, float divisor) {
   const double lr = learning_rate * group.lr_scale;

@@ -19,7 +19,7 @@
 // Memory cost of narrow types, except for AdamW on CUDA: moments and gradients in bf16 are converted to fp32
 // for the duration of one Update, which takes 4 bytes per element of the shard and converted tensor, and two
 // more passes (one for a gradient, which is not written back). A new bf16 moment is rounded to nearest; 8-bit
-// moments are rounded as fsdp/kernels/fp8_moments.h describes.
+// moments are rounded as fsdp/kernels/fp8_moment_format.h describes.
 #pragma once
 
 #include <ATen/core/Tensor.h>

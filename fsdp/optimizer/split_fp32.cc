@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "fsdp/kernels/split_fp32.h"
+#include "fsdp/kernels/split_bits.h"
 #include "fsdp/torch/serial_copy.h"
 
 namespace fsdpd {

@@ -1,4 +1,4 @@
-// Split fp32: fp32 values in two flat tensors of 16 bits each (fsdp/kernels/split_fp32.h). The first one is
+// Split fp32: fp32 values in two flat tensors of 16 bits each (fsdp/kernels/split_bits.h). The first one is
 // the bf16 value and can be sent as it is; with the low 16 bits it takes 4 bytes per value, like fp32.
 //
 // Thread safety: different ranges may be written concurrently. Exceptions of LibTorch pass through.

@@ -10,7 +10,7 @@
 #include <limits>
 #include <vector>
 
-#include "fsdp/kernels/split_fp32.h"
+#include "fsdp/kernels/split_bits.h"
 #include "fsdp/model/testing/fixed_seed.h"
 
 namespace fsdpd {

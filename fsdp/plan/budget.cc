@@ -16,12 +16,14 @@
 #include "base/mutex.h"
 #include "base/text.h"
 #include "fsdp/plan/model/activation_policy.h"
+#include "fsdp/plan/model/describe_model.h"
 #include "fsdp/plan/model/stage_partition.h"
 #include "fsdp/plan/predict/device_profile.h"
 #include "fsdp/plan/predict/estimate.h"
 #include "fsdp/plan/resolve.h"
 #include "fsdp/plan/rules/rules.h"
 #include "fsdp/plan/spec/defaults.h"
+#include "fsdp/plan/spec/field_path.h"
 
 namespace fsdpd {
 namespace {
@@ -67,9 +69,8 @@ struct Batch {
 
 Batch BatchOf(const v1::JobSpec& job) {
   const v1::JobSpec filled = WithDefaults(job, nullptr);
-  Batch batch{filled.train().micro_batch(), filled.train().global_batch(),
-              filled.resources().nodes() * filled.resources().ranks_per_node(),
-              filled.parallel().pipeline() * filled.parallel().context() * filled.parallel().tensor()};
+  Batch batch{filled.train().micro_batch(), filled.train().global_batch(), RanksOf(filled),
+              RanksPerSample(filled)};
   if (!filled.train().has_global_batch()) batch.global = batch.Each(batch.world);
   return batch;
 }
@@ -146,22 +147,26 @@ void KeepBatch(int64_t global, Option* option) {
   option->sets_batch = true;
 }
 
+// The job with one field changed.
+Option With(const v1::JobSpec& job, const char* field, const std::string& value) {
+  Option option{job, absl::StrCat(field, ": ", value)};
+  SetField(&option.job, field, value);
+  return option;
+}
+
 Options SmallerMicroBatch(const v1::JobSpec& job) {
   Options options;
   const Batch batch = BatchOf(job);
   for (int64_t size = batch.micro / 2; size >= 1; size /= 2) {
     if (batch.global % (size * batch.world / batch.sharing) != 0) continue;
-    options.push_back({job, absl::StrCat("train.micro_batch: ", size)});
-    options.back().job.mutable_train()->set_micro_batch(size);
+    options.push_back(With(job, "train.micro_batch", absl::StrCat(size)));
     KeepBatch(batch.global, &options.back());
   }
   return options;
 }
 
 Option WithRecompute(const v1::JobSpec& job, v1::Recompute recompute, int64_t layers, bool all) {
-  const char* kind = recompute == v1::RECOMPUTE_FULL ? "full" : "selective";
-  Option option{job, absl::StrCat("fsdp.recompute: ", kind)};
-  option.job.mutable_fsdp()->set_recompute(recompute);
+  Option option = With(job, "fsdp.recompute", recompute == v1::RECOMPUTE_FULL ? "full" : "selective");
   if (all && !job.fsdp().has_recompute_layers()) return option;
   option.job.mutable_fsdp()->set_recompute_layers(layers);
   absl::StrAppend(&option.text, " with fsdp.recompute_layers: ", layers);
@@ -198,17 +203,14 @@ Options OffloadActivations(const v1::JobSpec& job) {
     const int64_t layers = (quarter * blocks + 3) / 4;
     if (layers <= most) continue;
     most = layers;
-    options.push_back({job, absl::StrCat("fsdp.offload.activation_layers: ", layers)});
-    options.back().job.mutable_fsdp()->mutable_offload()->set_activation_layers(layers);
+    options.push_back(With(job, "fsdp.offload.activation_layers", absl::StrCat(layers)));
   }
   return options;
 }
 
 Options GatherEachPass(const v1::JobSpec& job) {
   if (StrategyOf(job) != v1::STRATEGY_OPTIM_GRADS_PARAMS || !job.fsdp().keep_gathered()) return {};
-  Option option{job, "fsdp.keep_gathered: false"};
-  option.job.mutable_fsdp()->set_keep_gathered(false);
-  return {option};
+  return {With(job, "fsdp.keep_gathered", "false")};
 }
 
 Options MoreSharding(const v1::JobSpec& job) {
@@ -227,12 +229,9 @@ Options FewerReplicas(const v1::JobSpec& job) {
   const v1::Fsdp::Outer& outer = job.fsdp().outer();
   if (outer.size() <= 1) return {};
   Options options;
-  if (outer.strategy() != v1::STRATEGY_OPTIM && StrategyOf(job) == v1::STRATEGY_OPTIM_GRADS_PARAMS) {
-    options.push_back({job, "fsdp.outer.strategy: optim"});
-    options.back().job.mutable_fsdp()->mutable_outer()->set_strategy(v1::STRATEGY_OPTIM);
-  }
-  options.push_back({job, "fsdp.outer.size: 1"});
-  options.back().job.mutable_fsdp()->mutable_outer()->set_size(1);
+  if (outer.strategy() != v1::STRATEGY_OPTIM && StrategyOf(job) == v1::STRATEGY_OPTIM_GRADS_PARAMS)
+    options.push_back(With(job, "fsdp.outer.strategy", "optim"));
+  options.push_back(With(job, "fsdp.outer.size", "1"));
   return options;
 }
 
@@ -244,22 +243,19 @@ Options ExpertsAmongRanks(const v1::JobSpec& job) {
   Options options;
   for (int64_t ranks = filled.parallel().expert() + 1; count > 0 && ranks <= most; ++ranks) {
     if (most % ranks != 0 || count % ranks != 0) continue;
-    Option option{job, absl::StrCat("parallel.expert: ", ranks)};
-    option.job.mutable_parallel()->set_expert(ranks);
+    Option option = With(job, "parallel.expert", absl::StrCat(ranks));
     if (!HasErrors(CheckJob(option.job))) options.push_back(std::move(option));
   }
   return options;
 }
 
 // Context or tensor parallelism within a node. Lists only degrees that the rules accept.
-Options RanksTogether(const v1::JobSpec& job, const char* axis, int64_t now,
-                      void (v1::Parallel::*set)(int64_t)) {
+Options RanksTogether(const v1::JobSpec& job, const char* axis, int64_t now) {
   const Batch batch = BatchOf(job);
   const int64_t most = WithDefaults(job, nullptr).resources().ranks_per_node();
   Options options;
   for (int64_t ranks = std::max<int64_t>(2 * now, 2); ranks <= most; ranks *= 2) {
-    Option option{job, absl::StrCat("parallel.", axis, ": ", ranks)};
-    (option.job.mutable_parallel()->*set)(ranks);
+    Option option = With(job, axis, absl::StrCat(ranks));
     KeepBatch(batch.global, &option);
     if (!HasErrors(CheckJob(option.job))) options.push_back(std::move(option));
   }
@@ -267,11 +263,11 @@ Options RanksTogether(const v1::JobSpec& job, const char* axis, int64_t now,
 }
 
 Options MoreContext(const v1::JobSpec& job) {
-  return RanksTogether(job, "context", job.parallel().context(), &v1::Parallel::set_context);
+  return RanksTogether(job, "parallel.context", job.parallel().context());
 }
 
 Options MoreTensor(const v1::JobSpec& job) {
-  return RanksTogether(job, "tensor", job.parallel().tensor(), &v1::Parallel::set_tensor);
+  return RanksTogether(job, "parallel.tensor", job.parallel().tensor());
 }
 
 Options NarrowMoments(const v1::JobSpec& job) {
@@ -281,18 +277,14 @@ Options NarrowMoments(const v1::JobSpec& job) {
   Options options;
   for (const auto& [type, name] : {std::pair(v1::DTYPE_BF16, "bf16"), std::pair(v1::DTYPE_FP8, "fp8")}) {
     if (type == now || (type == v1::DTYPE_FP8 && !MomentsMayBeFp8(job.optimizer()))) continue;
-    options.push_back({job, absl::StrCat("precision.moments: ", name)});
-    options.back().job.mutable_precision()->set_moments(type);
+    options.push_back(With(job, "precision.moments", name));
   }
   return options;
 }
 
 Options NarrowGradients(const v1::JobSpec& job) {
-  const v1::JobSpec filled = WithDefaults(job, nullptr);
-  if (filled.precision().main_grads() == v1::DTYPE_BF16) return {};
-  Option option{job, "precision.main_grads: bf16"};
-  option.job.mutable_precision()->set_main_grads(v1::DTYPE_BF16);
-  return {option};
+  if (WithDefaults(job, nullptr).precision().main_grads() == v1::DTYPE_BF16) return {};
+  return {With(job, "precision.main_grads", "bf16")};
 }
 
 Options OffloadState(const v1::JobSpec& job) {
@@ -300,9 +292,7 @@ Options OffloadState(const v1::JobSpec& job) {
   if (job.fsdp().offload().optimizer() ||
       (job.optimizer().has_sgd() && job.optimizer().sgd().momentum() == 0))
     return {};
-  Option option{job, "fsdp.offload.optimizer: true"};
-  option.job.mutable_fsdp()->mutable_offload()->set_optimizer(true);
-  return {option};
+  return {With(job, "fsdp.offload.optimizer", "true")};
 }
 
 // The job on `nodes` nodes. Keeps the global batch if it divides; otherwise increases it to the next one that

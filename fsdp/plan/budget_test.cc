@@ -12,6 +12,7 @@
 
 #include "base/seeds.h"
 #include "base/text.h"
+#include "fsdp/plan/model/describe_model.h"
 #include "fsdp/plan/resolve.h"
 #include "fsdp/plan/rules/rules.h"
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "fsdp/plan/model/activation_policy.h"
+#include "fsdp/plan/model/describe_model.h"
 #include "fsdp/plan/predict/simulate.h"
 
 namespace fsdpd {

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "fsdp/plan/model/describe_model.h"
+
 namespace fsdpd {
 namespace {
 

@@ -1,7 +1,6 @@
 #include "fsdp/plan/plan.h"
 
 #include <absl/strings/str_cat.h>
-#include <absl/strings/str_format.h>
 #include <absl/strings/str_join.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include "fsdp/plan/budget.h"
 #include "fsdp/plan/memory/host_memory.h"
 #include "fsdp/plan/model/activation_policy.h"
+#include "fsdp/plan/model/describe_model.h"
 #include "fsdp/plan/model/stage_partition.h"
 #include "fsdp/plan/predict/cost.h"
 #include "fsdp/plan/program/traffic.h"
@@ -185,12 +185,13 @@ void Compile(const v1::JobSpec& job, int64_t budget_bytes_per_rank, bool evaluat
   auto most = std::max_element(stages.begin(), stages.end(), needs_less);
   if (stages.size() == 1) {
     static_cast<StagePlan&>(*plan) = std::move(*most);
-    return;
+  } else {
+    static_cast<StagePlan&>(*plan) = *most;
+    plan->memory.host_bytes = host_bytes;
+    plan->all_units = std::make_shared<const Layout>(MakeLayout(DescribeSpec(spec), LayoutOptionsOf(spec)));
+    plan->stages = std::make_shared<const std::vector<StagePlan>>(std::move(stages));
   }
-  static_cast<StagePlan&>(*plan) = *most;
-  plan->memory.host_bytes = host_bytes;
-  plan->all_units = std::make_shared<const Layout>(MakeLayout(DescribeSpec(spec), LayoutOptionsOf(spec)));
-  plan->stages = std::make_shared<const std::vector<StagePlan>>(std::move(stages));
+  plan->program_hash = HashOf(FingerprintOf(*plan));
 }
 
 absl::Status VerifyStages(const Plan& plan, Program StagePlan::*program) {
@@ -286,7 +287,7 @@ v1::Plan ToProto(const Plan& plan) {
   if (plan.stages != nullptr) AddUnitsOfStages(plan, &proto);
   if (plan.stages != nullptr) AddStages(plan, &proto);
   AddInstructions(plan, &proto);
-  proto.set_program_hash(HashText(plan));
+  proto.set_program_hash(plan.program_hash);
   *proto.mutable_mesh() = ToProto(plan.spec.mesh);
   proto.set_flops_per_step(0);
   if (plan.stages == nullptr) proto.set_flops_per_step(StepFlops(plan.spec, plan.model));
@@ -349,11 +350,6 @@ std::vector<std::string> FingerprintOf(const Plan& plan) {
       lines.push_back(std::move(line));
   }
   return lines;
-}
-
-std::string HashText(const Plan& plan) {
-  const uint64_t hash = plan.stages == nullptr ? plan.program.hash : HashOf(FingerprintOf(plan));
-  return absl::StrFormat("%016x", hash);
 }
 
 v1::Mesh ToProto(const Mesh& mesh) {

@@ -40,6 +40,7 @@ struct Plan : StagePlan {
   // budget, every field is set, so that the memory table can be printed next to the error.
   Violations violations;
   Spec spec;
+  std::string program_hash;  // Of FingerprintOf(); the same on all ranks.
   // Null with one stage.
   std::shared_ptr<const std::vector<StagePlan>> stages;
   std::shared_ptr<const Layout> all_units;
@@ -85,7 +86,6 @@ Violation CompilerBug(const v1::JobSpec& job, const absl::Status& why);
 
 v1::Plan ToProto(const Plan& plan);
 v1::Mesh ToProto(const Mesh& mesh);
-std::string HashText(const Plan& plan);
 v1::MemoryPlan ToProto(const StepMemory& memory);
 v1::Violation ToProto(const Violation& violation);
 

@@ -10,10 +10,11 @@
 #include "fsdp/plan/memory/memory.h"
 #include "fsdp/plan/memory_strategies.h"
 #include "fsdp/plan/model/activation_policy.h"
+#include "fsdp/plan/model/describe_model.h"
 #include "fsdp/plan/model/fp8_facts.h"
 #include "fsdp/plan/model/stage_partition.h"
 #include "fsdp/plan/predict/device_profile.h"
-#include "fsdp/plan/spec/global_batch.h"
+#include "fsdp/plan/spec/field_path.h"
 
 namespace fsdpd {
 namespace {
@@ -60,51 +61,34 @@ class Resolver {
     if (choices_ != nullptr) choices_->push_back({field, value, reason});
   }
 
-  void ResolveModel() {
-    if (job_.model().has_llama()) ResolveLlama(job_.mutable_model()->mutable_llama());
-    if (job_.model().has_gpt2() && !job_.model().gpt2().has_intermediate_size()) {
-      v1::Gpt2* gpt2 = job_.mutable_model()->mutable_gpt2();
-      gpt2->set_intermediate_size(4 * gpt2->hidden_size());
-      Chose("model.gpt2.intermediate_size", absl::StrCat(gpt2->intermediate_size()), "4 x hidden_size");
-    }
-    if (job_.data().has_synthetic() && !job_.data().synthetic().has_vocab()) {
-      const int64_t vocab = VocabSize(ToModelConfig(job_.model()));
-      job_.mutable_data()->mutable_synthetic()->set_vocab(vocab);
-      Chose("data.synthetic.vocab", absl::StrCat(vocab), "the model's vocab_size");
-    }
+  void Fill(const std::string& field, int64_t value, const std::string& reason) {
+    if (SetIfUnset(&job_, field, absl::StrCat(value))) Chose(field, absl::StrCat(value), reason);
   }
 
-  void ResolveLlama(v1::Llama* llama) {
-    if (!llama->has_kv_heads()) {
-      llama->set_kv_heads(llama->heads());
-      Chose("model.llama.kv_heads", absl::StrCat(llama->heads()), "equal to heads (no grouping)");
+  void ResolveModel() {
+    if (job_.model().has_llama()) ResolveLlama(job_.model().llama());
+    Fill("model.gpt2.intermediate_size", 4 * job_.model().gpt2().hidden_size(), "4 x hidden_size");
+    Fill("data.synthetic.vocab", VocabSize(ToModelConfig(job_.model())), "the model's vocab_size");
+  }
+
+  void ResolveLlama(const v1::Llama& llama) {
+    Fill("model.llama.kv_heads", llama.heads(), "equal to heads (no grouping)");
+    const v1::Llama::LatentAttention& latent = llama.latent_attention();
+    if (llama.has_latent_attention()) {
+      Fill("model.llama.head_size", latent.plain_head_size() + latent.rotary_head_size(),
+           "plain_head_size + rotary_head_size");
+    } else {
+      Fill("model.llama.head_size", llama.hidden_size() / llama.heads(), "hidden_size / heads");
     }
-    if (!llama->has_head_size() && llama->has_latent_attention()) {
-      const v1::Llama::LatentAttention& latent = llama->latent_attention();
-      llama->set_head_size(latent.plain_head_size() + latent.rotary_head_size());
-      Chose("model.llama.head_size", absl::StrCat(llama->head_size()), "plain_head_size + rotary_head_size");
-    } else if (!llama->has_head_size()) {
-      llama->set_head_size(llama->hidden_size() / llama->heads());
-      Chose("model.llama.head_size", absl::StrCat(llama->head_size()), "hidden_size / heads");
-    }
-    if (llama->has_experts() && !llama->experts().has_intermediate_size()) {
-      llama->mutable_experts()->set_intermediate_size(llama->intermediate_size());
-      Chose("model.llama.experts.intermediate_size", absl::StrCat(llama->intermediate_size()),
-            "the model's intermediate_size");
-    }
+    Fill("model.llama.experts.intermediate_size", llama.intermediate_size(), "the model's intermediate_size");
   }
 
   void ResolveTrain() {
-    v1::Train* train = job_.mutable_train();
-    if (train->has_global_batch()) return;
-    const int64_t world = job_.resources().nodes() * job_.resources().ranks_per_node();
-    const v1::Parallel& parallel = job_.parallel();
-    const int64_t together = parallel.pipeline() * parallel.context() * parallel.tensor();
-    train->set_global_batch(GlobalBatchOf(job_));
+    const int64_t together = RanksPerSample(job_);
     const std::string sharing = together > 1 ? absl::StrCat(" / ", together, " ranks per sample") : "";
-    Chose("train.global_batch", absl::StrCat(train->global_batch()),
-          absl::StrCat("micro_batch ", train->micro_batch(), " x ", world, " ranks", sharing,
-                       ", no gradient accumulation"));
+    Fill("train.global_batch", GlobalBatchOf(job_),
+         absl::StrCat("micro_batch ", job_.train().micro_batch(), " x ", RanksOf(job_), " ranks", sharing,
+                      ", no gradient accumulation"));
   }
 
   void ResolveStages() {

@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "fsdp/plan/memory/memory.h"
+#include "fsdp/plan/model/describe_model.h"
 #include "fsdp/plan/spec/spec.h"
 
 namespace fsdpd {

@@ -102,19 +102,18 @@ struct Attention {
   }
 };
 
-absl::StatusOr<double> MeasureProduct(RankBench* rank, const ComputeSizes& sizes, DType dtype) {
-  FSDPD_ASSIGN_OR_RETURN(const Work product, MakeProduct(rank, sizes, dtype));
-  FSDPD_ASSIGN_OR_RETURN(const double seconds, MedianSeconds(rank, rank->compute.get(), product));
-  return ProductFlops(sizes) / seconds;
+// Of a work with this amount, per second.
+absl::StatusOr<double> RateOf(RankBench* rank, const absl::StatusOr<Work>& work, double amount) {
+  FSDPD_RETURN_IF_ERROR(work.status());
+  FSDPD_ASSIGN_OR_RETURN(const double seconds, MedianSeconds(rank, rank->compute.get(), *work));
+  return amount / seconds;
 }
 
 // On a CPU this tests correctness only; it has no fast FP8 product.
 absl::StatusOr<double> MeasureFp8Product(RankBench* rank, const ComputeSizes& sizes) {
   if (!rank->device.is_cuda() || !CheckMultipliesFp8(rank->device.index()).ok()) return 0;
   rank->Begin("matrix products in FP8");
-  FSDPD_ASSIGN_OR_RETURN(const Work product, MakeFp8Product(rank, sizes));
-  FSDPD_ASSIGN_OR_RETURN(const double seconds, MedianSeconds(rank, rank->compute.get(), product));
-  return ProductFlops(sizes) / seconds;
+  return RateOf(rank, MakeFp8Product(rank, sizes), ProductFlops(sizes));
 }
 
 absl::StatusOr<std::shared_ptr<Attention>> MakeAttention(RankBench* rank, const ComputeSizes& sizes,
@@ -168,7 +167,7 @@ double OverheadTokens(double tokens, double seconds, double fewer, double second
   return std::clamp((tokens - ratio * fewer) / (ratio - 1), 0.0, fewer);
 }
 
-absl::Status MeasureAttention(RankBench* rank, const ComputeSizes& sizes, DType dtype, ComputeRates* rates) {
+absl::Status MeasureAttention(RankBench* rank, const ComputeSizes& sizes, DType dtype, DeviceProfile* rates) {
   ComputeSizes fewer = sizes;
   fewer.sequence = std::max<int64_t>(1, sizes.sequence / 4);
   FSDPD_ASSIGN_OR_RETURN(const AttentionSeconds of, TimeAttention(rank, sizes, dtype));
@@ -182,12 +181,6 @@ absl::Status MeasureAttention(RankBench* rank, const ComputeSizes& sizes, DType 
   rates->attention_backward_flops = kBackwardWork * flops / of.backward;
   rates->attention_overhead_tokens = overhead;
   return absl::OkStatus();
-}
-
-absl::StatusOr<double> MeasureMemory(RankBench* rank, int64_t elements) {
-  FSDPD_ASSIGN_OR_RETURN(const Work traffic, MakeTraffic(rank, elements));
-  FSDPD_ASSIGN_OR_RETURN(const double seconds, MedianSeconds(rank, rank->compute.get(), traffic));
-  return TrafficBytes(elements) / seconds;
 }
 
 }  // namespace
@@ -257,18 +250,22 @@ absl::StatusOr<Work> MakeFp8Product(RankBench* rank, const ComputeSizes& sizes) 
   });
 }
 
-absl::StatusOr<ComputeRates> MeasureCompute(RankBench* rank, const ComputeSizes& sizes, DType attention) {
-  ComputeRates rates;
+absl::Status MeasureCompute(RankBench* rank, const ComputeSizes& sizes, DType attention,
+                            DeviceProfile* rates) {
+  const double flops = ProductFlops(sizes);
   rank->Begin("matrix products in fp32");
-  FSDPD_ASSIGN_OR_RETURN(rates.fp32_matmul_flops, MeasureProduct(rank, sizes, DType::kFp32));
+  FSDPD_ASSIGN_OR_RETURN(rates->fp32_matmul_flops,
+                         RateOf(rank, MakeProduct(rank, sizes, DType::kFp32), flops));
   rank->Begin("matrix products in bf16");
-  FSDPD_ASSIGN_OR_RETURN(rates.half_matmul_flops, MeasureProduct(rank, sizes, DType::kBf16));
-  FSDPD_ASSIGN_OR_RETURN(rates.fp8_matmul_flops, MeasureFp8Product(rank, sizes));
+  FSDPD_ASSIGN_OR_RETURN(rates->half_matmul_flops,
+                         RateOf(rank, MakeProduct(rank, sizes, DType::kBf16), flops));
+  FSDPD_ASSIGN_OR_RETURN(rates->fp8_matmul_flops, MeasureFp8Product(rank, sizes));
   rank->Begin(absl::StrCat("attention in ", NameOf(attention)));
-  FSDPD_RETURN_IF_ERROR(MeasureAttention(rank, sizes, attention, &rates));
+  FSDPD_RETURN_IF_ERROR(MeasureAttention(rank, sizes, attention, rates));
   rank->Begin("memory");
-  FSDPD_ASSIGN_OR_RETURN(rates.memory_bytes_per_second, MeasureMemory(rank, sizes.elements));
-  return rates;
+  FSDPD_ASSIGN_OR_RETURN(rates->memory_bytes_per_second,
+                         RateOf(rank, MakeTraffic(rank, sizes.elements), TrafficBytes(sizes.elements)));
+  return absl::OkStatus();
 }
 
 }  // namespace fsdpd

@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "fsdp/plan/spec/spec.h"
+#include "fsdp/plan/predict/device_profile.h"
 #include "fsdp/profile/rank_bench.h"
 
 namespace fsdpd {
@@ -24,16 +24,6 @@ struct ComputeSizes {
   int64_t elements = 0;  // fp32 elements of each tensor that is copied and added.
 };
 
-struct ComputeRates {
-  double fp32_matmul_flops = 0;
-  double half_matmul_flops = 0;  // bf16.
-  double fp8_matmul_flops = 0;   // 0 if the device does not support FP8.
-  double attention_forward_flops = 0;
-  double attention_backward_flops = 0;
-  double attention_overhead_tokens = 0;  // See DeviceProfile, also for the two above.
-  double memory_bytes_per_second = 0;
-};
-
 // Makes a repeatable product whose tensors are already on the device. Verified.
 absl::StatusOr<Work> MakeProduct(RankBench* rank, const ComputeSizes& sizes, DType dtype);
 // The same in FP8, with operands already quantized.
@@ -44,7 +34,9 @@ double ProductFlops(const ComputeSizes& sizes);
 absl::StatusOr<Work> MakeTraffic(RankBench* rank, int64_t elements);
 double TrafficBytes(int64_t elements);
 
-// `attention`: the type for the attention measurement. Collective.
-absl::StatusOr<ComputeRates> MeasureCompute(RankBench* rank, const ComputeSizes& sizes, DType attention);
+// Sets the rates of products (FP8: 0 if the device does not support it), attention and memory. `attention`:
+// the type for the attention measurement. Collective.
+absl::Status MeasureCompute(RankBench* rank, const ComputeSizes& sizes, DType attention,
+                            DeviceProfile* rates);
 
 }  // namespace fsdpd

@@ -5,7 +5,6 @@
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
-#include <memory>
 
 #include "base/check.h"
 #include "fsdp/torch/scalar_type.h"

@@ -1,24 +1,19 @@
 #include "fsdp/profile/preflight.h"
 
-#include <ATen/Parallel.h>
 #include <absl/strings/str_cat.h>
 #include <absl/time/clock.h>
 
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "base/check.h"
 #include "fsdp/comm/make_communicator.h"
-#include "fsdp/profile/device_facts.h"
 #include "fsdp/profile/link_rates.h"
 #include "fsdp/torch/cuda_device.h"
 
 namespace fsdpd {
 namespace {
 
-// The first runs select kernels and establish lazy connections.
-constexpr int kWarmUps = 3;
 // Products submitted together during warm-up: keeps the queue filled, but drains it quickly at the end.
 constexpr int kHotRuns = 8;
 
@@ -51,18 +46,10 @@ class Measurement {
     device_.set_device(index);
     device_.set_name("cpu");
     if (cuda()) {
-      FSDPD_RETURN_IF_ERROR(SetCudaDevice(index));
-      FSDPD_ASSIGN_OR_RETURN(const DeviceFacts facts, DescribeCudaDevice(index));
+      FSDPD_ASSIGN_OR_RETURN(const CudaDeviceFacts facts, DescribeCudaDevice(index));
       device_.set_name(facts.name);
-      bench_.device = at::Device(at::kCUDA, static_cast<at::DeviceIndex>(index));
     }
-    bench_.compute = cuda() ? MakeStreamLane(index, /*high_priority=*/false) : MakeThreadLane();
-    bench_.communication = cuda() ? MakeStreamLane(index, /*high_priority=*/true) : MakeThreadLane();
-    // The number of threads of a product is read on the thread that runs it.
-    FSDPD_RETURN_IF_ERROR(RunOn(bench_.compute.get(), [] {
-      at::init_num_threads();
-      return absl::OkStatus();
-    }));
+    FSDPD_RETURN_IF_ERROR(StartLanes(options_.world.device, index, &bench_));
     if (ranks() == 1) return absl::OkStatus();
     CommunicatorOptions group = options_.world;
     group.name = "preflight/ring";
@@ -77,17 +64,7 @@ class Measurement {
   }
 
   absl::StatusOr<double> MedianSecondsOf(Lane* lane, const Work& work) const {
-    for (int i = 0; i < kWarmUps; ++i) lane->Submit(work);
-    std::vector<LaneEventPtr> marks{lane->Record()};
-    for (int i = 0; i < options_.runs; ++i) {
-      lane->Submit(work);
-      marks.push_back(lane->Record());
-    }
-    FSDPD_RETURN_IF_ERROR(lane->Synchronize());
-    std::vector<double> seconds;
-    for (size_t i = 1; i < marks.size(); ++i) seconds.push_back(marks[i]->SecondsSince(*marks[i - 1]));
-    std::sort(seconds.begin(), seconds.end());
-    return seconds[seconds.size() / 2];
+    return OwnMedianSeconds(lane, work, options_.runs);
   }
 
   absl::Status TimeProducts() {

@@ -15,8 +15,6 @@
 #include <absl/status/statusor.h>
 #include <absl/time/time.h>
 
-#include <string>
-
 #include "fsdp/comm/communicator.h"
 #include "fsdp/profile/compute_rates.h"
 #include "proto/fsdpd/v1/preflight.pb.h"

@@ -39,7 +39,7 @@ bool IsProfileCommand(const std::vector<std::string>& arguments) {
   return !arguments.empty() && arguments[0] == kFlag;
 }
 
-int RunProfileCommand(const std::vector<std::string>& arguments, std::ostream* out, std::ostream* err) {
+int RunRankProfile(const std::vector<std::string>& arguments, std::ostream* out, std::ostream* err) {
   std::optional<ProfileOptions> options = Parse(arguments);
   if (!options.has_value()) {
     *err << "usage: fsdpd-rank --profile-device cpu|cuda [--ranks N]\n";

@@ -13,6 +13,6 @@ namespace fsdpd {
 bool IsProfileCommand(const std::vector<std::string>& arguments);
 
 // Returns the exit code: 0, 1 if the measurement failed, 2 for invalid usage.
-int RunProfileCommand(const std::vector<std::string>& arguments, std::ostream* out, std::ostream* err);
+int RunRankProfile(const std::vector<std::string>& arguments, std::ostream* out, std::ostream* err);
 
 }  // namespace fsdpd

@@ -16,7 +16,7 @@ struct Result {
 
 Result Profile(const std::vector<std::string>& arguments) {
   std::ostringstream out, err;
-  const int code = RunProfileCommand(arguments, &out, &err);
+  const int code = RunRankProfile(arguments, &out, &err);
   return {code, out.str(), err.str()};
 }
 

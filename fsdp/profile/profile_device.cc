@@ -1,6 +1,5 @@
 #include "fsdp/profile/profile_device.h"
 
-#include <ATen/Parallel.h>
 #include <absl/strings/ascii.h>
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
@@ -10,11 +9,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <functional>
 #include <thread>
 
 #include "base/check.h"
-#include "fsdp/profile/device_facts.h"
 #include "fsdp/torch/cuda_device.h"
 
 namespace fsdpd {
@@ -25,33 +22,12 @@ constexpr int kCpuRanks = 2;
 // Stages: start of ranks, compute measurements, and communication measurements.
 constexpr int kStagesOfOneRank = 1 + 4, kStages = kStagesOfOneRank + 4;
 
-struct Rates {
-  ComputeRates compute;
-  LinkRates links;
-  double latency_seconds = 0;
-  Slowdowns slowdowns;
-};
-
 // The usual compute and wire type of jobs on this device.
 DType UsualType(DeviceKind device) { return device == DeviceKind::kCpu ? DType::kFp32 : DType::kBf16; }
 
 absl::Status ConnectRank(const ProfileOptions& options, int rank, Store* store, RankBench* bench) {
-  const bool cuda = options.device == DeviceKind::kCuda;
-  if (cuda) {
-    FSDPD_RETURN_IF_ERROR(SetCudaDevice(rank));
-    bench->device = at::Device(at::kCUDA, static_cast<at::DeviceIndex>(rank));
-  }
-  const auto lane = [&](bool high_priority) {
-    return cuda ? MakeStreamLane(rank, high_priority) : MakeThreadLane();
-  };
   bench->runs = options.runs;
-  bench->compute = lane(false);
-  bench->communication = lane(true);
-  // The number of threads of a product is read on the thread that runs it.
-  FSDPD_RETURN_IF_ERROR(RunOn(bench->compute.get(), [] {
-    at::init_num_threads();
-    return absl::OkStatus();
-  }));
+  FSDPD_RETURN_IF_ERROR(StartLanes(options.device, rank, bench));
   CommunicatorOptions group;
   group.device = options.device;
   group.rank = rank;
@@ -63,21 +39,27 @@ absl::Status ConnectRank(const ProfileOptions& options, int rank, Store* store, 
   return absl::OkStatus();
 }
 
-absl::Status MeasureRank(const ProfileOptions& options, int rank, RankBench* bench, Rates* rates) {
+absl::Status MeasureRank(const ProfileOptions& options, int rank, RankBench* bench, DeviceProfile* profile) {
   if (options.device == DeviceKind::kCuda) FSDPD_RETURN_IF_ERROR(SetCudaDevice(rank));  // Per thread.
   const DType type = UsualType(options.device);
-  FSDPD_ASSIGN_OR_RETURN(rates->compute, MeasureCompute(bench, options.compute, type));
+  FSDPD_RETURN_IF_ERROR(MeasureCompute(bench, options.compute, type, profile));
   if (options.ranks == 1) return absl::OkStatus();
   bench->Begin("latency of collectives");
-  FSDPD_ASSIGN_OR_RETURN(rates->latency_seconds, MeasureLatency(bench, options.links, type));
+  FSDPD_ASSIGN_OR_RETURN(profile->collective_latency_seconds, MeasureLatency(bench, options.links, type));
   // Both wires are verified; the usual one, which comes last, counts.
   for (const DType wire : {type == DType::kFp32 ? DType::kBf16 : DType::kFp32, type}) {
     bench->Begin(absl::StrCat("gathers and reductions in ", NameOf(wire)));
-    FSDPD_ASSIGN_OR_RETURN(rates->links, MeasureLinks(bench, options.links, wire, rates->latency_seconds,
-                                                      rates->compute.memory_bytes_per_second));
+    FSDPD_ASSIGN_OR_RETURN(const LinkRates links,
+                           MeasureLinks(bench, options.links, wire, profile->collective_latency_seconds,
+                                        profile->memory_bytes_per_second));
+    profile->node_gather_bytes_per_second = links.gather_bytes_per_second;
+    profile->node_reduce_bytes_per_second = links.reduce_bytes_per_second;
   }
   bench->Begin("compute during communication");
-  FSDPD_ASSIGN_OR_RETURN(rates->slowdowns, MeasureSlowdowns(bench, options.compute, options.links, type));
+  FSDPD_ASSIGN_OR_RETURN(const Slowdowns slowdowns,
+                         MeasureSlowdowns(bench, options.compute, options.links, type));
+  profile->compute_slowdown = slowdowns.compute;
+  profile->communication_slowdown = slowdowns.communication;
   return absl::OkStatus();
 }
 
@@ -96,7 +78,8 @@ absl::Status OnEachRank(int ranks, const std::function<absl::Status(int rank)>& 
   return absl::OkStatus();
 }
 
-absl::StatusOr<Rates> MeasureRanks(const ProfileOptions& options) {
+// `shipped`, with all rates that can be measured.
+absl::StatusOr<DeviceProfile> MeasureRanks(const ProfileOptions& options, const DeviceProfile& shipped) {
   if (options.device == DeviceKind::kCuda && options.ranks > 1) {
     FSDPD_RETURN_IF_ERROR(CheckGpusMayShareProcess());
   }
@@ -109,24 +92,24 @@ absl::StatusOr<Rates> MeasureRanks(const ProfileOptions& options) {
     if (options.on_stage) options.on_stage(stage);
   };
   benches[0].Begin(options.ranks == 1 ? "one rank started" : absl::StrCat(options.ranks, " ranks started"));
-  std::vector<Rates> rates(options.ranks);
+  std::vector<DeviceProfile> profiles(options.ranks, shipped);
   FSDPD_RETURN_IF_ERROR(OnEachRank(
       options.ranks, [&](int rank) { return ConnectRank(options, rank, &store, &benches[rank]); }));
   FSDPD_RETURN_IF_ERROR(OnEachRank(options.ranks, [&](int rank) {
-    const absl::Status status = MeasureRank(options, rank, &benches[rank], &rates[rank]);
+    const absl::Status status = MeasureRank(options, rank, &benches[rank], &profiles[rank]);
     // The other ranks wait for this one, and not all transports detect that it is gone.
     for (const RankBench& bench : benches) {
       if (!status.ok()) bench.mesh.Abort();
     }
     return status;
   }));
-  return rates[0];
+  return profiles[0];
 }
 
-absl::StatusOr<DeviceFacts> DescribeDevice(const ProfileOptions& options) {
+absl::StatusOr<CudaDeviceFacts> DescribeDevice(const ProfileOptions& options) {
   if (options.device == DeviceKind::kCuda) return DescribeCudaDevice(0);
   const double memory = 1.0 * sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
-  return DeviceFacts{"cpu", std::floor(memory / options.ranks)};
+  return CudaDeviceFacts{"cpu", std::floor(memory / options.ranks)};
 }
 
 // The shipped profile with the device's name; otherwise the default of its kind.
@@ -135,26 +118,6 @@ const DeviceProfile& NearestProfile(DeviceKind device, const std::string& name) 
     if (absl::StrContains(absl::AsciiStrToLower(name), shipped)) return *FindProfile(shipped);
   }
   return DefaultProfile(device);
-}
-
-void SetComputeRates(const ComputeRates& rates, DeviceProfile* profile) {
-  profile->fp32_matmul_flops = rates.fp32_matmul_flops;
-  profile->half_matmul_flops = rates.half_matmul_flops;
-  profile->fp8_matmul_flops = rates.fp8_matmul_flops;
-  profile->fp32_peak_flops = std::max(profile->fp32_peak_flops, rates.fp32_matmul_flops);
-  profile->half_peak_flops = std::max(profile->half_peak_flops, rates.half_matmul_flops);
-  profile->attention_forward_flops = rates.attention_forward_flops;
-  profile->attention_backward_flops = rates.attention_backward_flops;
-  profile->attention_overhead_tokens = rates.attention_overhead_tokens;
-  profile->memory_bytes_per_second = rates.memory_bytes_per_second;
-}
-
-void SetLinkRates(const Rates& rates, DeviceProfile* profile) {
-  profile->node_gather_bytes_per_second = rates.links.gather_bytes_per_second;
-  profile->node_reduce_bytes_per_second = rates.links.reduce_bytes_per_second;
-  profile->collective_latency_seconds = rates.latency_seconds;
-  profile->compute_slowdown = rates.slowdowns.compute;
-  profile->communication_slowdown = rates.slowdowns.communication;
 }
 
 // Measurements are not accurate beyond four digits.
@@ -197,15 +160,16 @@ absl::StatusOr<MeasuredProfile> ProfileDevice(const ProfileOptions& options) {
         "--ranks: %d exceeds the number of CUDA devices (%d)", options.ranks, CudaDeviceCount()));
   }
   if (options.ranks < 1) return absl::FailedPreconditionError("no CUDA device found");
-  FSDPD_ASSIGN_OR_RETURN(const DeviceFacts facts, DescribeDevice(options));
-  FSDPD_ASSIGN_OR_RETURN(const Rates rates, MeasureRanks(options));
+  FSDPD_ASSIGN_OR_RETURN(const CudaDeviceFacts facts, DescribeDevice(options));
   const DeviceProfile& shipped = NearestProfile(options.device, facts.name);
-  MeasuredProfile measured{shipped, {}};
-  measured.profile.name = absl::StrCat("measured ", facts.name, " x", options.ranks);
-  measured.profile.memory_bytes = facts.memory_bytes;
-  SetComputeRates(rates.compute, &measured.profile);
-  if (options.ranks > 1) SetLinkRates(rates, &measured.profile);
-  RoundRates(&measured.profile);
+  MeasuredProfile measured;
+  DeviceProfile& profile = measured.profile;
+  FSDPD_ASSIGN_OR_RETURN(profile, MeasureRanks(options, shipped));
+  profile.name = absl::StrCat("measured ", facts.name, " x", options.ranks);
+  profile.memory_bytes = facts.memory_bytes;
+  profile.fp32_peak_flops = std::max(profile.fp32_peak_flops, profile.fp32_matmul_flops);
+  profile.half_peak_flops = std::max(profile.half_peak_flops, profile.half_matmul_flops);
+  RoundRates(&profile);
   measured.notes = {
       absl::StrCat("peaks and links between nodes (*_peak_flops, network_*, outer_*) are those of profile ",
                    shipped.name)};

@@ -14,7 +14,7 @@
 #include <memory>
 #include <string>
 
-#include "fsdp/comm/mesh.h"
+#include "fsdp/comm/connected_mesh.h"
 #include "fsdp/lane/lane.h"
 
 namespace fsdpd {
@@ -35,8 +35,14 @@ struct RankBench {
 
 using Work = std::function<absl::Status()>;
 
+// Starts the lanes of a rank on a device.
+absl::Status StartLanes(DeviceKind device, int index, RankBench* rank);
+
 // Runs `work` on the lane once and waits for it, for preparation and verification.
 absl::Status RunOn(Lane* lane, const Work& work);
+
+// Seconds of one `work` on a lane of this rank, the median of `runs` after a warm-up.
+absl::StatusOr<double> OwnMedianSeconds(Lane* lane, const Work& work, int runs);
 
 // Seconds of one `work` on a lane of `rank`, with nothing else running. Collective.
 absl::StatusOr<double> MedianSeconds(RankBench* rank, Lane* lane, const Work& work);

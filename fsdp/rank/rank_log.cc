@@ -165,7 +165,7 @@ Rows RowsOf(const Plan& plan, const v1::RankLaunch& launch) {
       {"offload", OffloadText(plan)},
       {"checkpoints", CheckpointText(spec.checkpoint)},
       {"program",
-       absl::StrFormat("%d instructions, hash %s", plan.program.instructions.size(), HashText(plan))},
+       absl::StrFormat("%d instructions, hash %s", plan.program.instructions.size(), plan.program_hash)},
       {"planned memory", absl::StrFormat("%s at the peak, %s of it arena", HumanBytes(plan.memory.peak_bytes),
                                          HumanBytes(plan.program.arena_bytes))},
   };

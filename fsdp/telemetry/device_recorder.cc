@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/process/nvml.h"
 #include "fsdp/telemetry/kernel_recorder.h"
 #include "fsdp/telemetry/step_timeline.h"
 

@@ -10,13 +10,11 @@
 
 #include <cstdint>
 #include <deque>
-#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
 
 #include "base/mutex.h"
-#include "base/process/nvml.h"
 #include "fsdp/plan/predict/timeline.h"
 
 namespace fsdpd {

@@ -79,42 +79,38 @@ struct KernelRecorder::Cupti {
   static void Take(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t valid_bytes) {
     KernelRecorder& recorder = Process();
     CUpti_Activity* activity = nullptr;
-    while (valid_bytes > 0 && the_one->next(buffer, valid_bytes, &activity) == CUPTI_SUCCESS)
-      AddOf(activity, &recorder);
+    while (valid_bytes > 0 && the_one->next(buffer, valid_bytes, &activity) == CUPTI_SUCCESS) AddOf(activity);
     std::free(buffer);
     MutexLock lock(&recorder.mutex_);
     recorder.changed_.SignalAll();
   }
 
   template <typename Activity>
-  static Record RecordOf(const Activity& activity, DeviceActivity::Kind kind, int64_t bytes) {
-    return {kind,
-            nullptr,
-            activity.streamId,
-            static_cast<int64_t>(activity.start),
-            static_cast<int64_t>(activity.end),
-            bytes};
+  static void Add(const CUpti_Activity* record, DeviceActivity::Kind kind, const char* name, uint64_t bytes) {
+    const auto& activity = *reinterpret_cast<const Activity*>(record);
+    Process().Add(static_cast<int>(activity.deviceId), name,
+                  {kind, nullptr, activity.streamId, static_cast<int64_t>(activity.start),
+                   static_cast<int64_t>(activity.end), static_cast<int64_t>(bytes)});
   }
 
-  static void AddOf(const CUpti_Activity* activity, KernelRecorder* recorder) {
+  template <typename Activity>
+  static void AddCopy(const CUpti_Activity* record) {
+    const auto& copy = *reinterpret_cast<const Activity*>(record);
+    Add<Activity>(record, DeviceActivity::Kind::kCopy, CopyName(copy.copyKind), copy.bytes);
+  }
+
+  static void AddOf(const CUpti_Activity* record) {
     using Kind = DeviceActivity::Kind;
-    if (activity->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL ||
-        activity->kind == CUPTI_ACTIVITY_KIND_KERNEL) {
-      const auto& kernel = *reinterpret_cast<const CUpti_ActivityKernel10*>(activity);
-      const char* const name = kernel.name != nullptr ? kernel.name : "kernel";
-      recorder->Add(static_cast<int>(kernel.deviceId), name, RecordOf(kernel, Kind::kKernel, 0));
-    } else if (activity->kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
-      const auto& copy = *reinterpret_cast<const CUpti_ActivityMemcpy6*>(activity);
-      recorder->Add(static_cast<int>(copy.deviceId), CopyName(copy.copyKind),
-                    RecordOf(copy, Kind::kCopy, static_cast<int64_t>(copy.bytes)));
-    } else if (activity->kind == CUPTI_ACTIVITY_KIND_MEMCPY2) {
-      const auto& copy = *reinterpret_cast<const CUpti_ActivityMemcpyPtoP4*>(activity);
-      recorder->Add(static_cast<int>(copy.deviceId), CopyName(copy.copyKind),
-                    RecordOf(copy, Kind::kCopy, static_cast<int64_t>(copy.bytes)));
-    } else if (activity->kind == CUPTI_ACTIVITY_KIND_MEMSET) {
-      const auto& fill = *reinterpret_cast<const CUpti_ActivityMemset4*>(activity);
-      recorder->Add(static_cast<int>(fill.deviceId), "fill",
-                    RecordOf(fill, Kind::kFill, static_cast<int64_t>(fill.bytes)));
+    if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL || record->kind == CUPTI_ACTIVITY_KIND_KERNEL) {
+      const char* const name = reinterpret_cast<const CUpti_ActivityKernel10*>(record)->name;
+      Add<CUpti_ActivityKernel10>(record, Kind::kKernel, name != nullptr ? name : "kernel", 0);
+    } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
+      AddCopy<CUpti_ActivityMemcpy6>(record);
+    } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY2) {
+      AddCopy<CUpti_ActivityMemcpyPtoP4>(record);
+    } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMSET) {
+      const uint64_t bytes = reinterpret_cast<const CUpti_ActivityMemset4*>(record)->bytes;
+      Add<CUpti_ActivityMemset4>(record, Kind::kFill, "fill", bytes);
     }
   }
 
@@ -153,13 +149,9 @@ absl::Status KernelRecorder::Load() {
 
 absl::Status KernelRecorder::Start() {
   MutexLock lock(&cupti_mutex_);
-  if (users_ > 0) {
-    ++users_;
-    return absl::OkStatus();
-  }
   if (cupti_ == nullptr) FSDPD_RETURN_IF_ERROR(Load());
   for (const CUpti_ActivityKind kind : kKinds) {
-    const CUptiResult result = cupti_->enable(kind);
+    const CUptiResult result = users_ > 0 ? CUPTI_SUCCESS : cupti_->enable(kind);
     if (result == CUPTI_SUCCESS) continue;
     for (const CUpti_ActivityKind each : kKinds) cupti_->disable(each);
     return cupti_->Failed("cuptiActivityEnable", result);

@@ -2,6 +2,7 @@
 
 #include <absl/strings/str_cat.h>
 
+#include <iterator>
 #include <map>
 
 #include "fsdp/checkpoint/format/pickle_writer.h"
@@ -11,29 +12,11 @@ namespace {
 
 using Action = MemorySnapshot::Action;
 
-const char* NameOf(Action action) {
-  switch (action) {
-    case Action::kAlloc:
-      return "alloc";
-    case Action::kFreeRequested:
-      return "free_requested";
-    case Action::kFreeCompleted:
-      return "free_completed";
-    case Action::kSegmentAlloc:
-      return "segment_alloc";
-    case Action::kSegmentFree:
-      return "segment_free";
-    case Action::kSegmentMap:
-      return "segment_map";
-    case Action::kSegmentUnmap:
-      return "segment_unmap";
-    case Action::kSnapshot:
-      return "snapshot";
-    case Action::kOutOfMemory:
-      return "oom";
-  }
-  return "snapshot";
-}
+// By action.
+constexpr const char* kNames[] = {"alloc",         "free_requested", "free_completed",
+                                  "segment_alloc", "segment_free",   "segment_map",
+                                  "segment_unmap", "snapshot",       "oom"};
+static_assert(std::size(kNames) == static_cast<size_t>(Action::kOutOfMemory) + 1);
 
 class Writer {
  public:
@@ -41,27 +24,20 @@ class Writer {
       : snapshot_(snapshot), name_of_(name_of) {}
 
   std::string Write() {
-    Begin();
+    pickle_.BeginDict();
     pickle_.Text("segments");
-    pickle_.EmptyList();
-    pickle_.Mark();
+    pickle_.BeginList();
     for (const MemorySnapshot::Segment& segment : snapshot_.segments) Add(segment);
     pickle_.Appends();
     pickle_.Text("device_traces");
     AddTraces();
     pickle_.Text("external_annotations");
     pickle_.EmptyList();
-    End();
+    pickle_.SetItems();
     return pickle_.Take();
   }
 
  private:
-  void Begin() {
-    pickle_.EmptyDict();
-    pickle_.Mark();
-  }
-  void End() { pickle_.SetItems(); }
-
   void Put(const char* key, int64_t value) {
     pickle_.Text(key);
     pickle_.Int(value);
@@ -81,12 +57,12 @@ class Writer {
     frames_[place] = pickle_.Remember();
     if (place.instruction == MemoryPlace::kNowhere) return;
     pickle_.Mark();
-    Begin();
+    pickle_.BeginDict();
     const bool evaluates = place.instruction == MemoryPlace::kEvaluation;
     Put("name", evaluates ? "evaluation" : name_of_(place.instruction));
     Put("filename", absl::StrCat("step ", place.step));
     Put("line", int64_t{evaluates ? 0 : place.instruction});
-    End();
+    pickle_.SetItems();
     pickle_.Appends();
   }
 
@@ -97,7 +73,7 @@ class Writer {
       active += block.active ? block.bytes : 0;
       asked += block.active ? block.asked_bytes : 0;
     }
-    Begin();
+    pickle_.BeginDict();
     Put("device", int64_t{snapshot_.device});
     Put("address", segment.address);
     Put("total_size", segment.bytes);
@@ -110,11 +86,10 @@ class Writer {
     pickle_.Bool(segment.is_expandable);
     PutFrames(segment.place);
     pickle_.Text("blocks");
-    pickle_.EmptyList();
-    pickle_.Mark();
+    pickle_.BeginList();
     uint64_t address = segment.address;
     for (const MemorySnapshot::Block& block : segment.blocks) {
-      Begin();
+      pickle_.BeginDict();
       Put("address", address);
       Put("size", block.bytes);
       Put("requested_size", block.asked_bytes);
@@ -122,30 +97,28 @@ class Writer {
                                : block.active  ? "active_pending_free"
                                                : "inactive"));
       PutFrames(block.place);
-      End();
+      pickle_.SetItems();
       address += static_cast<uint64_t>(block.bytes);
     }
     pickle_.Appends();
-    End();
+    pickle_.SetItems();
   }
 
   // One list per device, up to this one.
   void AddTraces() {
-    pickle_.EmptyList();
-    pickle_.Mark();
+    pickle_.BeginList();
     for (int device = 0; device < snapshot_.device; ++device) pickle_.EmptyList();
-    pickle_.EmptyList();
-    pickle_.Mark();
+    pickle_.BeginList();
     for (const MemorySnapshot::Event& event : snapshot_.events) {
-      Begin();
-      Put("action", std::string(NameOf(event.action)));
+      pickle_.BeginDict();
+      Put("action", std::string(kNames[static_cast<size_t>(event.action)]));
       // For this action it is the free memory.
       Put(event.action == Action::kOutOfMemory ? "device_free" : "addr", event.address);
       Put("size", event.bytes);
       Put("stream", event.stream);
       Put("time_us", event.unix_micros);
       PutFrames(event.place);
-      End();
+      pickle_.SetItems();
     }
     pickle_.Appends();
     pickle_.Appends();

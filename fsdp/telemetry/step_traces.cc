@@ -93,33 +93,21 @@ bool StepTraces::Takes(int64_t step) {
 
 void StepTraces::Write(Timeline timeline, std::function<std::string()> memory_file,
                        std::function<void(Timeline*)> complete) {
-  Record record;
-  record.step = timeline.step;
-  record.timeline = std::move(timeline);
-  record.memory_file = std::move(memory_file);
-  record.complete = std::move(complete);
-  Queue(std::move(record));
+  const int64_t step = timeline.step;
+  Queue({step, std::move(timeline), std::move(memory_file), std::move(complete)});
 }
 
 void StepTraces::WriteMemory(int64_t step, std::function<std::string()> memory_file) {
-  Record record;
-  record.step = step;
-  record.memory_file = std::move(memory_file);
-  Queue(std::move(record));
+  Queue({step, std::nullopt, std::move(memory_file)});
 }
 
 void StepTraces::Queue(Record record) {
-  WrittenTrace refused;
-  refused.step = record.step;
-  bool has_timeline = false, has_memory = false;
   {
     MutexLock lock(&mutex_);
     if (const auto taken = taken_.extract(record.step); !taken.empty()) {
-      refused.asked = record.asked = true;
+      record.asked = true;
       record.wants_memory = taken.mapped();
     }
-    has_timeline = record.timeline.has_value();
-    has_memory = record.memory_file != nullptr || record.wants_memory;
     if (waiting_.size() < kMostWaiting) {
       waiting_.push_back(std::move(record));
       changed_.SignalAll();
@@ -127,9 +115,12 @@ void StepTraces::Queue(Record record) {
       return;
     }
   }
+  WrittenTrace refused;
+  refused.step = record.step;
+  refused.asked = record.asked;
   const std::string error = absl::StrCat("the disk is too slow: ", kMostWaiting, " traces are queued");
-  if (has_timeline) refused.error = error;
-  if (has_memory) refused.memory.emplace().error = error;
+  if (record.timeline.has_value()) refused.error = error;
+  if (record.has_memory()) refused.memory.emplace().error = error;
   Report(refused);
 }
 
@@ -190,7 +181,7 @@ void StepTraces::WriteFiles(Record* record, WrittenTrace* written) {
   };
   if (record->timeline.has_value())
     write(TraceFileName(record->step, options_.rank), TextOf(record), written);
-  if (record->memory_file == nullptr && !record->wants_memory) return;
+  if (!record->has_memory()) return;
   WrittenFile& memory = written->memory.emplace();
   if (record->memory_file != nullptr) {
     write(MemoryFileName(record->step, options_.rank), record->memory_file(), &memory);

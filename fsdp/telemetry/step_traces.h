@@ -90,9 +90,11 @@ class StepTraces {
     int64_t step = 0;
     std::optional<Timeline> timeline;
     std::function<std::string()> memory_file;
-    std::function<void(Timeline*)> complete;
+    std::function<void(Timeline*)> complete = nullptr;
     bool asked = false;
     bool wants_memory = false;
+
+    bool has_memory() const { return memory_file != nullptr || wants_memory; }
   };
   void Queue(Record record);
   void Serve();

@@ -61,4 +61,26 @@ absl::Status CheckMultipliesFp8(int index) {
 
 absl::Status SetCudaDevice(int index) { return Checked(index, cudaSetDevice(index)); }
 
+absl::StatusOr<CudaDeviceFacts> DescribeCudaDevice(int index) {
+  FSDPD_RETURN_IF_ERROR(SetCudaDevice(index));
+  cudaDeviceProp properties = {};
+  size_t free_bytes = 0, all_bytes = 0;
+  cudaError_t error = cudaGetDeviceProperties(&properties, index);
+  if (error == cudaSuccess) error = cudaMemGetInfo(&free_bytes, &all_bytes);
+  if (error != cudaSuccess) return absl::FailedPreconditionError(cudaGetErrorString(error));
+  return CudaDeviceFacts{properties.name, static_cast<double>(free_bytes)};
+}
+
+absl::Status PinForCuda(void* begin, int64_t bytes) {
+  const cudaError_t error = cudaHostRegister(begin, static_cast<size_t>(bytes), cudaHostRegisterPortable);
+  if (error == cudaSuccess) return absl::OkStatus();
+  cudaGetLastError();  // Clears the sticky error: it is returned here.
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("pin %d bytes of host memory: %s", bytes, cudaGetErrorString(error)));
+}
+
+void UnpinForCuda(void* begin) {
+  if (cudaHostUnregister(begin) != cudaSuccess) cudaGetLastError();
+}
+
 }  // namespace fsdpd

@@ -4,6 +4,7 @@
 
 #include <absl/status/statusor.h>
 
+#include <cstdint>
 #include <string>
 
 namespace fsdpd {
@@ -24,5 +25,18 @@ absl::Status CheckMultipliesFp8(int index);
 
 // Makes the device current on the calling thread. FAILED_PRECONDITION if there is no such device.
 absl::Status SetCudaDevice(int index);
+
+struct CudaDeviceFacts {
+  std::string name;
+  double memory_bytes = 0;  // Free at the time of the call: what a job can use.
+};
+
+// FAILED_PRECONDITION if there is no such device. Makes it current.
+absl::StatusOr<CudaDeviceFacts> DescribeCudaDevice(int index);
+
+// Pins pages of host memory so that devices can copy to and from them asynchronously. RESOURCE_EXHAUSTED if
+// the system refuses to pin so many.
+absl::Status PinForCuda(void* begin, int64_t bytes);
+void UnpinForCuda(void* begin);
 
 }  // namespace fsdpd

@@ -20,4 +20,10 @@ absl::Status CheckMultipliesFp8(int /*index*/) { return BuiltForCpu(); }
 
 absl::Status SetCudaDevice(int /*index*/) { return BuiltForCpu(); }
 
+absl::StatusOr<CudaDeviceFacts> DescribeCudaDevice(int /*index*/) { return BuiltForCpu(); }
+
+absl::Status PinForCuda(void* /*begin*/, int64_t /*bytes*/) { return BuiltForCpu(); }
+
+void UnpinForCuda(void* /*begin*/) {}
+
 }  // namespace fsdpd

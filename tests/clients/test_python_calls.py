@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import inspect
 import itertools
+import re
 import socket
 from concurrent import futures
 
@@ -188,6 +189,19 @@ def test_accepts_large_responses(server):
 def test_signatures_do_not_contain_environment(made, monkeypatch):
     monkeypatch.setenv("FSDPD_TOKEN", "a-secret")
     assert "a-secret" not in str(inspect.signature(made))
+
+
+def public_methods(made):
+    return {name: [str(each) for each in inspect.signature(method).parameters.values()]
+            for name, method in inspect.getmembers(made, inspect.isfunction) if not name.startswith("_")}
+
+
+def test_blocking_client_has_the_methods_of_the_asyncio_client():
+    assert public_methods(fsdpd.Client) == public_methods(fsdpd.AsyncClient)
+    source = inspect.getsource(fsdpd.client)
+    assert not re.search(r"async|await", source.replace("asyncio", "").lower()), "setup.py derives it from aio.py"
+    assert all(method.__doc__ == getattr(fsdpd.AsyncClient, name).__doc__
+               for name, method in inspect.getmembers(fsdpd.Client, inspect.isfunction) if not name.startswith("_"))
 
 
 SPEC = """name: two

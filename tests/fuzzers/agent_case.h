@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "agent/agent_flow.h"
-#include "agent/gpu/preflight.h"
+#include "agent/gpu/node_preflight.h"
 #include "agent/link/attachment.h"
 #include "base/check.h"
 #include "base/clock.h"

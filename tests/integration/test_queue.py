@@ -86,7 +86,7 @@ def test_placement_by_labels_and_nvlink_domain(own):
         assert "(labels) needs 1 node of gpu=b300 with 1 free cpu slot; a is not gpu=b300, b is not gpu=b300" in reported, reported
         cluster.start_agent("new", label="gpu=b300")
         assert nodes_of(job_id) == ["new"]
-        wide = cluster.ctl("nodes", "-o", "wide", "--filter", "labels.gpu = h200").expect(0).out.splitlines()
+        wide = cluster.ctl("nodes", "-o", "wide", "-l", "gpu=h200").expect(0).out.splitlines()
         assert len(wide) == 2 and re.search(r"^b .* rack-1 +gpu=h200,zone=b$", wide[1]), wide
         chooses["resources"]["node_selector"] = "gpu in (h200)"
         refused = cluster.ctl("submit", "-f", cluster.write_spec(chooses)).expect(3)

@@ -51,10 +51,9 @@ struct CoordinatorLife {
                    {store.get(), &nodes, &rendezvous, &board, &owner->clock_,
                     [](const v1::JobSpec& spec, int64_t budget) { return PlanOnce(spec, budget, {}); },
                     [owner] { return owner->quotas_; }}),
-        jobs({&admission, store.get(), &board, &reconciler, &nodes, &logs, &traces, &timelines,
-              &owner->clock_,
-              /*meters=*/nullptr,
-              [owner](absl::string_view name) { return absl::StrCat(name, "-", ++owner->jobs_); }}) {}
+        api({&admission, store.get(), &board, &reconciler, &nodes, &logs, &traces, &timelines, &owner->clock_,
+             /*meters=*/nullptr,
+             [owner](absl::string_view name) { return absl::StrCat(name, "-", ++owner->jobs_); }}) {}
 
   std::unique_ptr<StateStore> store;
   NodeRegistry nodes;
@@ -65,7 +64,7 @@ struct CoordinatorLife {
   TimelineBoard timelines{&board};
   Admission admission;
   Reconciler reconciler;
-  JobService jobs;
+  ApiHandlers api;
   std::vector<std::shared_ptr<Stream>> streams;
 };
 
@@ -167,10 +166,10 @@ void Coordinator::AfterUse() {
   referee_->AfterTick(&life_->board);
 }
 
-bool Coordinator::Call(const std::function<void(JobService* service)>& call) {
+bool Coordinator::Call(const std::function<void(ApiHandlers* api)>& call) {
   if (life_ == nullptr || suspended()) return false;
   busy_ = true;
-  call(&life_->jobs);
+  call(&life_->api);
   busy_ = false;
   const bool answered = !disk_.dead();
   AfterUse();

@@ -1,4 +1,4 @@
-// Simulated machine of the coordinator. It runs all of fsdpd-coordinator except gRPC (JobService,
+// Simulated machine of the coordinator. It runs all of fsdpd-coordinator except gRPC (ApiHandlers,
 // AgentSession, Reconciler with its registry, board, rendezvous and plans, SqliteStore) without threads, on a
 // simulated disk and network. It is killed, also during a write, stopped and restarted.
 #pragma once
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "coordinator/api/job_service.h"
+#include "coordinator/api/api_handlers.h"
 #include "tests/sim/faulty_disk.h"
 #include "tests/sim/referee.h"
 #include "tests/sim/stream.h"
@@ -37,7 +37,7 @@ class Coordinator {
 
   // Runs a client's call. Returns false if there is no reply: the coordinator is down, or dies during the
   // call.
-  bool Call(const std::function<void(JobService* service)>& call);
+  bool Call(const std::function<void(ApiHandlers* api)>& call);
   JobBoard* board();
   std::vector<std::string> CordonedNodes() const;
   const RanksByProject& quotas() const { return quotas_; }

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "agent/agent_flow.h"
-#include "agent/gpu/preflight.h"
+#include "agent/gpu/node_preflight.h"
 #include "agent/link/attachment.h"
 #include "agent/link/backoff.h"
 #include "base/check.h"

@@ -87,8 +87,9 @@ void Users::Submit(size_t number) {
   if (LosesCall()) return again(absl::Seconds(3));
   v1::SubmitJobResponse response;
   absl::Status status;
-  const bool answered = coordinator_->Call(
-      [&](JobService* service) { status = service->Submit(Caller{"user"}, submission.request, &response); });
+  const bool answered = coordinator_->Call([&](ApiHandlers* api) {
+    status = api->jobs.SubmitJob({nullptr, Caller{"user"}}, submission.request, &response);
+  });
   if (!answered || LosesCall()) return again(absl::Seconds(3));
   const bool known = !submission.id.empty();
   if (!status.ok()) {
@@ -133,60 +134,60 @@ void Users::MakeRandomRequest() {
 
 void Users::Request(const std::string& what, const std::string& id) {
   if (LosesCall()) return;
-  grpc::Status status;
+  absl::Status status;
   v1::Job job;
   const int64_t grace_s = world_->dice.OneIn(3) ? 0 : 8;
-  const bool answered = coordinator_->Call([&](JobService* service) {
+  const bool answered = coordinator_->Call([&](ApiHandlers* api) {
     referee_->AsksFor(id, what);
     const auto take = [&](const auto& response) { job = response.job(); };
     if (what == "cancel") {
       auto request = Of<v1::CancelJobRequest>(id);
       request.set_grace_seconds(grace_s);
       v1::CancelJobResponse response;
-      status = service->CancelJob(nullptr, &request, &response);
+      status = api->changes.CancelJob({}, request, &response);
       take(response);
     } else if (what == "pause") {
       auto request = Of<v1::PauseJobRequest>(id);
       request.set_grace_seconds(grace_s);
       v1::PauseJobResponse response;
-      status = service->PauseJob(nullptr, &request, &response);
+      status = api->changes.PauseJob({}, request, &response);
       take(response);
     } else if (what == "resume") {
       const auto request = Of<v1::ResumeJobRequest>(id);
       v1::ResumeJobResponse response;
-      status = service->ResumeJob(nullptr, &request, &response);
+      status = api->changes.ResumeJob({}, request, &response);
     } else if (what == "retry") {
       const auto request = Of<v1::RetryJobRequest>(id);
       v1::RetryJobResponse response;
-      status = service->RetryJob(nullptr, &request, &response);
+      status = api->changes.RetryJob({}, request, &response);
     } else {
       const auto request = Of<v1::DeleteJobRequest>(id);
       v1::DeleteJobResponse response;
-      status = service->DeleteJob(nullptr, &request, &response);
+      status = api->changes.DeleteJob({}, request, &response);
     }
-    world_->Log("requested ", what, " ", id, ": ", status.ok() ? "ok" : status.error_message());
+    world_->Log("requested ", what, " ", id, ": ", status.ok() ? "ok" : status.message());
   });
   if (answered && status.ok() && job.has_spec()) referee_->Answered(what, job);
 }
 
 void Users::Cordon(const std::string& node, bool on) {
-  grpc::Status status;
+  absl::Status status;
   // A call without a reply may have been executed.
   if (!on) referee_->Cordoned(node, false);
-  const bool answered = coordinator_->Call([&](JobService* service) {
+  const bool answered = coordinator_->Call([&](ApiHandlers* api) {
     if (on) {
       v1::CordonNodeRequest request;
       request.set_node(node);
       request.set_reason("under investigation");
       v1::CordonNodeResponse response;
-      status = service->CordonNode(nullptr, &request, &response);
+      status = api->nodes.CordonNode({}, request, &response);
     } else {
       v1::UncordonNodeRequest request;
       request.set_node(node);
       v1::UncordonNodeResponse response;
-      status = service->UncordonNode(nullptr, &request, &response);
+      status = api->nodes.UncordonNode({}, request, &response);
     }
-    world_->Log(on ? "cordon " : "uncordon ", node, ": ", status.ok() ? "ok" : status.error_message());
+    world_->Log(on ? "cordon " : "uncordon ", node, ": ", status.ok() ? "ok" : status.message());
   });
   if (answered && status.ok() && on) referee_->Cordoned(node, true);
 }
@@ -196,13 +197,13 @@ void Users::Drain(const std::string& node) {
   request.set_node(node);
   request.set_grace_seconds(8);
   request.set_force(world_->dice.OneIn(3));
-  grpc::Status status;
-  const bool answered = coordinator_->Call([&](JobService* service) {
+  absl::Status status;
+  const bool answered = coordinator_->Call([&](ApiHandlers* api) {
     referee_->AsksToDrain(node);
     v1::DrainNodeResponse response;
-    status = service->DrainNode(nullptr, &request, &response);
+    status = api->nodes.DrainNode({}, request, &response);
     world_->Log("drain ", node, request.force() ? " with force: " : ": ",
-                status.ok() ? "ok" : status.error_message());
+                status.ok() ? "ok" : status.message());
   });
   if (answered && status.ok()) referee_->Cordoned(node, true);
 }
@@ -240,15 +241,15 @@ std::string Users::UnfinishedReason() {
   std::string why = open_ > 0 ? "a submit has no reply" : "";
   const std::vector<std::string> accepted = referee_->Accepted();
   std::map<std::string, v1::Job> open;
-  const bool there = coordinator_->Call([&](JobService* service) {
+  const bool there = coordinator_->Call([&](ApiHandlers* api) {
     for (const std::string& id : accepted) {
       const auto request = Of<v1::GetJobRequest>(id);
       v1::GetJobResponse response;
-      const grpc::Status status = service->GetJob(nullptr, &request, &response);
+      const absl::Status status = api->jobs.GetJob({}, request, &response);
       const v1::Job& job = response.job();
       if (!status.ok()) {
         if (!referee_->IsDeleted(id))
-          world_->ReportViolation(absl::StrCat("job ", id, ": lost: ", status.error_message()));
+          world_->ReportViolation(absl::StrCat("job ", id, ": lost: ", status.message()));
         continue;
       }
       if (!Ended(job.state())) open[id] = job;

@@ -13,7 +13,7 @@ KNOWS = {
     "fsdp/plan/program/operation.cc": "the row",
     "fsdp/plan/program/traffic.cc": "its bytes",
     "fsdp/plan/predict/cost.cc": "its time",
-    "fsdp/engine/operations.cc": "what it does",
+    "fsdp/engine/operations/operations.cc": "what it does",
     "fsdp/plan/verify/verify_flow.cc": "the proof: what it needs and gives",
     "fsdp/plan/verify/verify_shape.cc": "the proof: where it runs",
     "fsdp/plan/verify/verify_memory.cc": "the proof: what it reads and writes",
@@ -31,7 +31,7 @@ EMITTERS = {
 }
 # Files that name single operations, for saved activations and for transfers between stages.
 ONE_OF_THEM = {
-    "fsdp/engine/stage_buffers.cc": {"kForward", "kForwardBackward", "kSend", "kReceive", "kSendGrad", "kReceiveGrad"},
+    "fsdp/engine/operations/stage_buffers.cc": {"kForward", "kForwardBackward", "kSend", "kReceive", "kSendGrad", "kReceiveGrad"},
     "fsdp/plan/predict/simulate.cc": {"kForward", "kBackward", "kForwardBackward", "kBackwardWeights", "kDropActivations", "kFetchActivations"},
     "fsdp/plan/predict/simulate.h": {"kForward"},
     "fsdp/plan/program/program.h": {"kForward"},

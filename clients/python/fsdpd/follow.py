@@ -1,7 +1,7 @@
 """Positions of streams (watches of a job or of events, and logs), so that a stream resumes after a lost connection
 without duplicates.
 
-The cursors do no I/O: they receive responses and return new updates. fsdpd/client.py and fsdpd/aio.py own the streams.
+The cursors do no I/O: they receive responses and return new updates. fsdpd/aio.py owns the streams.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import grpc
 from google.protobuf.message import Message
 
 from fsdpd import connection
-from fsdpd.errors import Error
+from fsdpd.errors import Error, Unavailable
 from fsdpd.places import MAX_IMMEDIATE_MOVES, is_standby
 from fsdpd.v1 import coordinator_pb2 as api
 from fsdpd.v1.telemetry_pb2 import StepReport
@@ -28,6 +28,15 @@ _ENDED = (api.JOB_STATE_SUCCEEDED, api.JOB_STATE_FAILED, api.JOB_STATE_CANCELLED
 
 def is_ended(job: api.Job) -> bool:
     return job.state in _ENDED
+
+
+def is_lost(error: Error) -> bool:
+    """True if the stream can resume. A coordinator that stops may cancel a stream, which another one resumes."""
+    return error.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+
+
+def closed_stream() -> Unavailable:
+    return Unavailable("the coordinator closed the stream", code=grpc.StatusCode.UNAVAILABLE)
 
 
 @dataclass(frozen=True)

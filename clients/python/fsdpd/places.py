@@ -12,12 +12,13 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import grpc
+from google.protobuf.message import Message
 
-from fsdpd.calls import Call
 from fsdpd.connection import CALLS, deadline_s
 from fsdpd.errors import Error
+from fsdpd.v1.coordinator_pb2_grpc import CoordinatorStub
 
-P = TypeVar("P")
+C = TypeVar("C")
 MAX_PLACES = 16
 MAX_IMMEDIATE_MOVES = 4  # Moves to another coordinator without a pause.
 
@@ -35,26 +36,31 @@ def is_standby(error: Error) -> bool:
     return error.reason == "NOT_LEADER"
 
 
-class Places(Generic[P]):
-    """Connections to the coordinators, opened on first use by `open_place` and then reused. Thread-safe."""
+class Places(Generic[C]):
+    """Channels to the coordinators, opened on first use by `open_channel` and then reused. Thread-safe."""
 
-    def __init__(self, addresses: list[str], open_place: Callable[[str], P]) -> None:
-        self._open = open_place
+    def __init__(self, addresses: list[str], open_channel: Callable[[str], C]) -> None:
+        self._open = open_channel
         self._lock = threading.Lock()
         self._addresses = list(addresses)
-        self._places: dict[str, P] = {}
+        self._channels: dict[str, tuple[C, Any]] = {}
         self._current = 0
+        self.closed = False
 
-    def current(self) -> tuple[str, P]:
+    def current(self) -> tuple[str, Any]:
+        """Returns the address of the coordinator to call, and its stub."""
+        if self.closed:
+            raise Error("the client is closed", code=grpc.StatusCode.CANCELLED)
         with self._lock:
             address = self._addresses[self._current]
-            if address not in self._places:
-                self._places[address] = self._open(address)
-            return address, self._places[address]
+            if address not in self._channels:
+                channel = self._open(address)
+                self._channels[address] = channel, CoordinatorStub(channel)  # type: ignore[no-untyped-call]
+            return address, self._channels[address][1]
 
-    def open_places(self) -> list[P]:
+    def channels(self) -> list[C]:
         with self._lock:
-            return list(self._places.values())
+            return [channel for channel, _ in self._channels.values()]
 
     def move(self, current: str, error: Error) -> bool:
         """Handles an error from the address `current`. Returns whether to call another coordinator immediately."""
@@ -82,9 +88,10 @@ class Tries:
     in calls.json are retried. A call with an etag is not retried: it would conflict with its own change. A call that a
     standby rejected had no effect, and is always retried."""
 
-    def __init__(self, call: Call[Any], timeout_s: float | None) -> None:
-        self._repeated = call.method in _REPEATED and not getattr(call.request, "etag", "")
-        self._until = time.monotonic() + (deadline_s(call.method) if timeout_s is None else timeout_s)
+    def __init__(self, request: Message, timeout_s: float | None) -> None:
+        self.method = request.DESCRIPTOR.name.removesuffix("Request")
+        self._repeated = self.method in _REPEATED and not getattr(request, "etag", "")
+        self._until = time.monotonic() + (deadline_s(self.method) if timeout_s is None else timeout_s)
         self._pause_s = _seconds(_BACKOFF["initialBackoff"])
         self._moves = 0
 

@@ -7,7 +7,6 @@
 #include <cstring>
 #include <limits>
 #include <map>
-#include <memory>
 #include <utility>
 
 #include "base/check.h"
@@ -15,7 +14,7 @@
 #include "fsdp/checkpoint/convert/open_store.h"
 #include "fsdp/checkpoint/convert/param_source.h"
 #include "fsdp/checkpoint/dcp/dcp_index.h"
-#include "fsdp/checkpoint/dcp/dcp_store.h"
+#include "fsdp/checkpoint/dcp/dcp_reader.h"
 #include "fsdp/checkpoint/format/number_cast.h"
 
 namespace fsdpd {
@@ -40,10 +39,10 @@ absl::Status AddSide(const TensorReader& reader, bool is_first, Pairs* pairs) {
     Pair& pair = (*pairs)[reader.tensors()[i].name];
     (is_first ? pair.first : pair.second) = static_cast<int64_t>(i);
   }
-  const auto* dcp = dynamic_cast<const DcpTensorReader*>(&reader);
+  const auto* dcp = dynamic_cast<const DcpReader*>(&reader);
   if (dcp == nullptr) return absl::OkStatus();
-  for (const DcpValue& value : dcp->dcp().index().values) {
-    const absl::StatusOr<Pickle> pickle = dcp->dcp().ReadValue(value);
+  for (const DcpValue& value : dcp->index().values) {
+    const absl::StatusOr<Pickle> pickle = dcp->ReadValue(value);
     if (!pickle.ok() && !absl::IsUnimplemented(pickle.status())) return pickle.status();
     Pair& pair = (*pairs)[value.name];
     (is_first ? pair.first_value : pair.second_value) =
@@ -95,6 +94,17 @@ absl::Status Compare(const TensorReader& first, const TensorReader& second, cons
   return absl::OkStatus();
 }
 
+void Divide(std::vector<TensorDifference> found, Comparison* comparison) {
+  for (TensorDifference& difference : found) {
+    const bool is_described_alike = comparison->of_parameters || difference.first == difference.second;
+    if (is_described_alike && difference.numbers == 0) {
+      ++comparison->equal;
+    } else {
+      comparison->differences.push_back(std::move(difference));
+    }
+  }
+}
+
 // ---- Comparison by parameter, for different formats.
 
 struct Sources {
@@ -121,8 +131,7 @@ absl::StatusOr<Sources> SourcesOf(const StoreToCompare& a, const StoreToCompare&
 
 absl::Status CompareParam(const Sources& sources, const NamedParam& param, TensorDifference* difference) {
   const std::vector<int64_t> shape = param.TheirShape();  // For experts, of all of them.
-  int64_t elements = 1;
-  for (const int64_t size : shape) elements *= size;
+  const int64_t elements = Rectangle{{}, shape}.elements();
   std::vector<float> x(std::min(elements, kChunkElements)), y(x.size());
   double largest = 0;
   for (int64_t begin = 0; begin < elements; begin += kChunkElements) {
@@ -143,9 +152,9 @@ absl::Status CompareParam(const Sources& sources, const NamedParam& param, Tenso
 
 std::vector<std::string> LeftOut(const ParamSource& source, const TensorReader& reader) {
   std::vector<std::string> names = source.left_out();
-  const auto* dcp = dynamic_cast<const DcpTensorReader*>(&reader);
+  const auto* dcp = dynamic_cast<const DcpReader*>(&reader);
   if (dcp == nullptr) return names;
-  for (const DcpValue& value : dcp->dcp().index().values) names.push_back(value.name);
+  for (const DcpValue& value : dcp->index().values) names.push_back(value.name);
   return names;
 }
 
@@ -163,13 +172,7 @@ absl::StatusOr<Comparison> CompareParams(const Sources& sources, const TensorRea
   comparison.of_parameters = true;
   comparison.left_out_first = LeftOut(*sources.first, a);
   comparison.left_out_second = LeftOut(*sources.second, b);
-  for (TensorDifference& difference : found) {
-    if (difference.numbers == 0) {
-      ++comparison.equal;
-    } else {
-      comparison.differences.push_back(std::move(difference));
-    }
-  }
+  Divide(std::move(found), &comparison);
   return comparison;
 }
 
@@ -203,13 +206,7 @@ absl::StatusOr<Comparison> CompareStores(const StoreToCompare& first, const Stor
                                     [&](size_t i) { return Compare(*a, *b, *of[i], &found[i]); }));
   Comparison comparison;
   comparison.not_of_model = std::move(not_of_model);
-  for (TensorDifference& difference : found) {
-    if (difference.first == difference.second && difference.numbers == 0) {
-      ++comparison.equal;
-    } else {
-      comparison.differences.push_back(std::move(difference));
-    }
-  }
+  Divide(std::move(found), &comparison);
   return comparison;
 }
 

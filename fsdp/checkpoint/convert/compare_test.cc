@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <limits>
 #include <map>
@@ -133,8 +132,8 @@ class CompareModelTest : public CompareTest {
       std::vector<float> ours(count);
       std::iota(ours.begin(), ours.end(), 0.f);
       if (param.rearrangement != Rearrangement::kNone) {
-        ToTheirLayout(param.rearrangement, param.shape[0], param.shape[1], HeadRows(model), 4,
-                      reinterpret_cast<const char*>(ours.data()), tensor.numbers.data());
+        Rearrange(param.rearrangement, /*to_ours=*/false, param.shape[0], param.shape[1], HeadRows(model), 4,
+                  reinterpret_cast<const char*>(ours.data()), tensor.numbers.data());
       } else if (param.runs.empty()) {
         std::copy(ours.begin(), ours.end(), numbers);
       }

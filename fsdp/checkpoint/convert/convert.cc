@@ -4,7 +4,6 @@
 #include <absl/strings/str_format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -14,7 +13,6 @@
 #include "base/check.h"
 #include "base/parallel_for.h"
 #include "fsdp/checkpoint/convert/convert_journal.h"
-#include "fsdp/checkpoint/convert/convert_plan.h"
 #include "fsdp/checkpoint/convert/megatron_files.h"
 #include "fsdp/checkpoint/dcp/dcp_store.h"
 #include "fsdp/checkpoint/format/crc32.h"
@@ -37,8 +35,7 @@ class TensorConverter {
   // parameter's order), valid until the next call.
   absl::StatusOr<const char*> Bring(size_t tensor, const NamedParam& from, const NamedParam& to) {
     const StoredTensor& stored = source_.tensors()[tensor];
-    int64_t numbers = 1;
-    for (const int64_t size : from.shape) numbers *= size;
+    const int64_t numbers = from.elements();
     numbers_.reset(new char[numbers * std::max(stored.type->bytes, type_.bytes)]);
     if (from.runs.empty()) FSDPD_RETURN_IF_ERROR(source_.Read(tensor, numbers_.get()));
     for (const SharedRun& run : from.runs) {
@@ -47,9 +44,8 @@ class TensorConverter {
     }
     overflowed_ += CastNumbers(*stored.type, type_, numbers, numbers_.get());
     if (from.rearrangement != to.rearrangement) {
-      const int64_t rows = from.shape[0], columns = numbers / rows;
-      Turned(numbers, from.rearrangement, ToOurLayout, rows, columns);
-      Turned(numbers, to.rearrangement, ToTheirLayout, rows, columns);
+      Turn(from.rearrangement, /*to_ours=*/true, from.shape[0], numbers);
+      Turn(to.rearrangement, /*to_ours=*/false, from.shape[0], numbers);
     }
     return numbers_.get();
   }
@@ -57,12 +53,11 @@ class TensorConverter {
   int64_t overflowed() const { return overflowed_; }
 
  private:
-  template <typename Function>
-  void Turned(int64_t numbers, Rearrangement rearrangement, Function function, int64_t rows,
-              int64_t columns) {
+  void Turn(Rearrangement rearrangement, bool to_ours, int64_t rows, int64_t numbers) {
     if (rearrangement == Rearrangement::kNone) return;
     std::unique_ptr<char[]> out(new char[numbers * type_.bytes]);
-    function(rearrangement, rows, columns, head_rows_, type_.bytes, numbers_.get(), out.get());
+    Rearrange(rearrangement, to_ours, rows, numbers / rows, head_rows_, type_.bytes, numbers_.get(),
+              out.get());
     numbers_ = std::move(out);
   }
 
@@ -89,20 +84,20 @@ absl::StatusOr<std::unique_ptr<TensorWriter>> MakeWriter(const ConversionOptions
   return MakeDcpWriter(directory, pieces, conversion.file_bytes, plan.values, whole);
 }
 
-absl::Status Carry(const ConvertPlan& plan, const ConvertTarget& target, TensorConverter* dispatch,
+absl::Status Carry(const ConvertPlan& plan, const ConvertTarget& target, TensorConverter* converter,
                    TensorWriter* writer, size_t number) {
   if (target.sources.empty()) return writer->Write(number, &target.number);
   const ConvertSource& first = target.sources[0];
   if (plan.to[first.param].runs.empty()) {
     FSDPD_ASSIGN_OR_RETURN(const char* numbers,
-                           dispatch->Bring(first.tensor, plan.from[first.param], plan.to[first.param]));
+                           converter->Bring(first.tensor, plan.from[first.param], plan.to[first.param]));
     return writer->Write(number, numbers);
   }
   std::unique_ptr<char[]> all(new char[target.bytes()]);
   const int64_t width = target.piece.type->bytes;
   for (const ConvertSource& way : target.sources) {
     FSDPD_ASSIGN_OR_RETURN(const char* numbers,
-                           dispatch->Bring(way.tensor, plan.from[way.param], plan.to[way.param]));
+                           converter->Bring(way.tensor, plan.from[way.param], plan.to[way.param]));
     for (const SharedRun& run : plan.to[way.param].runs) {
       std::memcpy(all.get() + (run.theirs - target.begin) * width, numbers + run.ours * width,
                   run.numbers * width);
@@ -223,18 +218,12 @@ absl::Status Fill(const ConversionOptions& conversion, const ConvertPlan& plan, 
   const std::vector<size_t> missing = MissingTargets(plan, *writer, progress);
   return ParallelFor(missing.size(), threads, stopped, [&](size_t i) -> absl::Status {
     const ConvertTarget& target = plan.targets[missing[i]];
-    TensorConverter dispatch(source, *target.piece.type, HeadRows(conversion.model));
-    FSDPD_RETURN_IF_ERROR(Carry(plan, target, &dispatch, writer, missing[i]));
+    TensorConverter converter(source, *target.piece.type, HeadRows(conversion.model));
+    FSDPD_RETURN_IF_ERROR(Carry(plan, target, &converter, writer, missing[i]));
     progress->bytes += target.bytes();
     ++progress->tensors;
-    return files->Wrote(missing[i], dispatch.overflowed());
+    return files->Wrote(missing[i], converter.overflowed());
   });
-}
-
-// Writes the owner's file if requested, as the last file before the directory is renamed.
-absl::Status Mark(const ConversionOptions& conversion, const PartDirectory& directory) {
-  if (conversion.mark_name.empty()) return absl::OkStatus();
-  return ReplaceFile(directory.path(), conversion.mark_name, conversion.mark);
 }
 
 }  // namespace
@@ -282,7 +271,8 @@ absl::StatusOr<ConversionResult> Convert(const ConversionOptions& conversion, in
   result.overflowed += files.overflowed();
   writer.reset();
   if (journal != nullptr) FSDPD_RETURN_IF_ERROR(journal->Remove());
-  FSDPD_RETURN_IF_ERROR(Mark(conversion, *directory));
+  if (!conversion.mark_name.empty())
+    FSDPD_RETURN_IF_ERROR(ReplaceFile(directory->path(), conversion.mark_name, conversion.mark));
   if (conversion.may_commit) FSDPD_RETURN_IF_ERROR(conversion.may_commit());
   FSDPD_RETURN_IF_ERROR(directory->Commit());
   return result;

@@ -5,9 +5,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 #include <absl/strings/str_join.h>
-#include <errno.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -23,13 +21,13 @@
 #include "fsdp/checkpoint/format/crc32.h"
 #include "fsdp/checkpoint/format/durable_file.h"
 #include "fsdp/checkpoint/format/json.h"
+#include "fsdp/checkpoint/format/zip.h"
 #include "fsdp/data/input_file.h"
 
 namespace fsdpd {
 namespace {
 
 constexpr char kVersion[] = "1";
-constexpr int64_t kStretch = 1 << 20;
 // Suffixes of the files in a checkpoint directory that a conversion reads.
 constexpr absl::string_view kRead[] = {".distcp", ".metadata", ".safetensors", ".index.json", "common.pt"};
 
@@ -91,8 +89,7 @@ absl::StatusOr<std::optional<Journal>> Read(const std::string& directory) {
   if (absl::IsNotFound(file.status())) return std::nullopt;
   if (!file.ok()) return file.status();
   if ((*file)->size() > JsonLimits().bytes) return std::nullopt;
-  std::string text((*file)->size(), '\0');
-  FSDPD_RETURN_IF_ERROR((*file)->Read(0, (*file)->size(), text.data()));
+  FSDPD_ASSIGN_OR_RETURN(const std::string text, (*file)->ReadAll());
   return Parse(text);
 }
 
@@ -117,13 +114,7 @@ absl::StatusOr<bool> IsComplete(const std::string& directory, const CompleteFile
   if (absl::IsNotFound(file.status())) return false;
   if (!file.ok()) return file.status();
   if ((*file)->size() != whole.bytes) return false;
-  std::string stretch(kStretch, '\0');
-  uint32_t crc32 = 0;
-  for (int64_t at = 0; at < whole.bytes; at += kStretch) {
-    const int64_t size = std::min(kStretch, whole.bytes - at);
-    FSDPD_RETURN_IF_ERROR((*file)->Read(at, size, stretch.data()));
-    crc32 = Crc32(stretch.data(), size, crc32);
-  }
+  FSDPD_ASSIGN_OR_RETURN(const uint32_t crc32, Crc32Of((*file)->Reader(), 0, whole.bytes));
   return crc32 == whole.crc32;
 }
 
@@ -186,9 +177,7 @@ absl::Status ConversionJournal::Add(const JournaledFile& file) {
 }
 
 absl::Status ConversionJournal::Remove() {
-  const std::string path = absl::StrCat(directory_.path(), "/", kJournalName);
-  if (unlink(path.c_str()) == 0 || errno == ENOENT) return absl::OkStatus();
-  return ErrnoStatus(absl::StrCat("remove ", path));
+  return RemoveFile(absl::StrCat(directory_.path(), "/", kJournalName));
 }
 
 absl::StatusOr<std::string> FilesText(const std::string& directory) {

@@ -47,7 +47,7 @@ DcpSmall Value(const std::string& name, const PortableValue& value) {
 // By name: type, shape and data of tensors, and the pickle of values.
 std::map<std::string, std::string> ContentsOf(const std::string& directory) {
   std::map<std::string, std::string> contents;
-  const auto reader = DcpTensorReader::Open(directory);
+  const auto reader = DcpReader::Open(directory);
   EXPECT_TRUE(reader.ok()) << reader.status();
   if (!reader.ok()) return contents;
   for (size_t i = 0; i < (*reader)->tensors().size(); ++i) {
@@ -56,8 +56,8 @@ std::map<std::string, std::string> ContentsOf(const std::string& directory) {
     EXPECT_TRUE((*reader)->Read(i, numbers.data()).ok());
     contents[tensor.name] = absl::StrCat(tensor.type->name, ShapeText(tensor.shape), numbers);
   }
-  for (const DcpValue& value : (*reader)->dcp().index().values) {
-    const auto pickle = (*reader)->dcp().ReadValue(value);
+  for (const DcpValue& value : (*reader)->index().values) {
+    const auto pickle = (*reader)->ReadValue(value);
     const std::optional<PortableValue> kept = pickle.ok() ? ToPortable(pickle->root()) : std::nullopt;
     contents[value.name] = kept.has_value() ? Value("", *kept).record : "another";
   }
@@ -103,8 +103,10 @@ class ConvertOptimizerTest : public ::testing::Test {
     fs::create_directory(directory);
     std::vector<DcpPiece> pieces;
     for (const TestTensor& tensor : tensors)
-      pieces.push_back(
-          FullPiece({tensor.name, tensor.type, tensor.shape, static_cast<int64_t>(tensor.numbers.size())}));
+      pieces.push_back({tensor.name,
+                        tensor.type,
+                        tensor.shape,
+                        {std::vector<int64_t>(tensor.shape.size()), tensor.shape}});
     std::vector<DcpSmall> small;
     for (const auto& [name, value] : values) small.push_back(Value(name, value));
     const auto writer = MakeDcpWriter(directory, pieces, 1 << 20, small);

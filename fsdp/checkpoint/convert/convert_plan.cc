@@ -10,29 +10,18 @@
 
 #include "base/check.h"
 #include "fsdp/checkpoint/convert/convert_state.h"
-#include "fsdp/checkpoint/dcp/dcp_store.h"
-#include "fsdp/checkpoint/format/torch_save.h"
+#include "fsdp/checkpoint/dcp/dcp_reader.h"
 #include "fsdp/checkpoint/names/job_keys.h"
 #include "fsdp/checkpoint/names/param_match.h"
-#include "fsdp/checkpoint/names/tied_copy.h"
 
 namespace fsdpd {
 namespace {
 
-// Prefix for state under the name of the model's tensor; `param` has the main parameters.
-constexpr char kMegatronState[] = "optimizer.state.";
-constexpr char kMegatronMain[] = "param";
+constexpr char kMegatronMain[] = "param";  // The main parameters, as a state.
 
 Naming NamingIn(StoreFormat format) {
-  switch (format) {
-    case StoreFormat::kDcp:
-      return Naming::kOurs;
-    case StoreFormat::kHf:
-      return Naming::kTransformers;
-    case StoreFormat::kTorchDist:
-      return Naming::kMegatron;
-  }
-  return Naming::kOurs;
+  if (format == StoreFormat::kDcp) return Naming::kOurs;
+  return format == StoreFormat::kHf ? Naming::kTransformers : Naming::kMegatron;
 }
 
 // Builds the targets of one conversion.
@@ -40,14 +29,13 @@ class Planner {
  public:
   Planner(const TensorReader& source, const ConversionOptions& conversion)
       : source_(source),
-        dcp_(dynamic_cast<const DcpTensorReader*>(&source)),
+        dcp_(dynamic_cast<const DcpReader*>(&source)),
         conversion_(conversion),
         native_(conversion.to == StoreFormat::kDcp) {}
 
   absl::StatusOr<ConvertPlan> Plan() {
     const bool only_model = FormatOf(conversion_.source) == StoreFormat::kHf;
-    match_ = MatchParams(source_, conversion_.model, only_model);
-    if (match_.violations.empty()) FSDPD_RETURN_IF_ERROR(CheckTiedCopy(source_, &match_));
+    FSDPD_ASSIGN_OR_RETURN(match_, MatchParams(source_, conversion_.model, only_model));
     if (!match_.violations.empty()) {
       plan_.violations = std::move(match_.violations);
       return std::move(plan_);
@@ -182,9 +170,9 @@ class Planner {
   absl::Status ReadValues() {
     MegatronCommon& common = plan_.common;
     if (conversion_.to == StoreFormat::kHf) return absl::OkStatus();
-    for (size_t i = 0; dcp_ != nullptr && i < dcp_->dcp().index().values.size(); ++i) {
-      const DcpValue& value = dcp_->dcp().index().values[i];
-      const absl::StatusOr<Pickle> pickle = dcp_->dcp().ReadValue(value);
+    for (size_t i = 0; dcp_ != nullptr && i < dcp_->index().values.size(); ++i) {
+      const DcpValue& value = dcp_->index().values[i];
+      const absl::StatusOr<Pickle> pickle = dcp_->ReadValue(value);
       // Values that are not supported (a class, archives with many entries) are skipped; corrupt ones are an
       // error.
       if (!pickle.ok() && !absl::IsUnimplemented(pickle.status())) return pickle.status();
@@ -222,9 +210,7 @@ class Planner {
 
   void WriteValues() {
     const auto add = [this](const std::string& name, const PortableValue& value) {
-      PickleWriter writer;
-      WritePortable(value, &writer);
-      plan_.values.push_back({name, TorchSaved(writer.Take())});
+      plan_.values.push_back({name, SavedPortable(value)});
     };
     if (carries_ && plan_.common.iteration.has_value()) {
       add(kIterationKey, {*plan_.common.iteration});
@@ -240,7 +226,7 @@ class Planner {
   }
 
   const TensorReader& source_;
-  const DcpTensorReader* const dcp_;  // Null for Hugging Face.
+  const DcpReader* const dcp_;  // Null for Hugging Face.
   const ConversionOptions& conversion_;
   const bool native_;
   bool carries_ = false;  // Converts optimizer state.

@@ -5,7 +5,6 @@
 #include <absl/strings/str_join.h>
 
 #include <cmath>
-#include <memory>
 #include <utility>
 
 #include "base/check.h"
@@ -15,7 +14,6 @@
 namespace fsdpd {
 namespace {
 
-constexpr char kMegatronState[] = "optimizer.state.";
 constexpr char kInBuckets[] = "optimizer.distributed.dp_group_idx_";
 constexpr const char* kMoments[] = {"exp_avg", "exp_avg_sq", "momentum_buffer"};
 constexpr const char* kMains[] = {"param", "fp32_param"};
@@ -23,7 +21,7 @@ constexpr double kMostSteps = 1 << 24;  // float32, which torch uses for step co
 
 class Matcher {
  public:
-  Matcher(const DcpTensorReader& source, Naming naming, const ParamMatch& match)
+  Matcher(const DcpReader& source, Naming naming, const ParamMatch& match)
       : source_(source), naming_(naming), match_(match) {}
 
   absl::StatusOr<StateMatch> Match(bool optimizer) {
@@ -53,7 +51,7 @@ class Matcher {
           "--no-optimizer to convert only the parameters");
     };
     for (const StoredTensor& tensor : source_.tensors()) refuse(tensor.name);
-    for (const DcpValue& value : source_.dcp().index().values) refuse(value.name);
+    for (const DcpValue& value : source_.index().values) refuse(value.name);
   }
 
   // The index of a state tensor in the source, or -1. A wrong shape is a violation, reported once per tensor.
@@ -143,7 +141,7 @@ class Matcher {
     return absl::OkStatus();
   }
 
-  const DcpTensorReader& source_;
+  const DcpReader& source_;
   const Naming naming_;
   const ParamMatch& match_;
   StateMatch found_;
@@ -155,7 +153,7 @@ bool StateMatch::IsTrained(size_t param) const {
   return tensors.empty() ? counted[param] : tensors[0][param] >= 0;
 }
 
-absl::StatusOr<StateMatch> MatchState(const DcpTensorReader& source, Naming naming, const ParamMatch& match,
+absl::StatusOr<StateMatch> MatchState(const DcpReader& source, Naming naming, const ParamMatch& match,
                                       bool optimizer) {
   return Matcher(source, naming, match).Match(optimizer);
 }

@@ -17,10 +17,13 @@
 #include <string>
 #include <vector>
 
-#include "fsdp/checkpoint/dcp/dcp_store.h"
+#include "fsdp/checkpoint/dcp/dcp_reader.h"
 #include "fsdp/checkpoint/names/param_match.h"
 
 namespace fsdpd {
+
+// Prefix of Megatron-Core's state under the name of the model's tensor.
+inline constexpr char kMegatronState[] = "optimizer.state.";
 
 struct StateMatch {
   std::vector<std::string> moments;           // Torch's names: "exp_avg".
@@ -35,7 +38,7 @@ struct StateMatch {
 };
 
 // `naming`: that of `match`, which must not have violations. Without `optimizer`, finds only main parameters.
-absl::StatusOr<StateMatch> MatchState(const DcpTensorReader& source, Naming naming, const ParamMatch& match,
+absl::StatusOr<StateMatch> MatchState(const DcpReader& source, Naming naming, const ParamMatch& match,
                                       bool optimizer);
 
 }  // namespace fsdpd

@@ -1,6 +1,5 @@
 #include "fsdp/checkpoint/convert/megatron_files.h"
 
-#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
 #include <cmath>
@@ -30,10 +29,7 @@ constexpr char kKept[] = "fsdpd";
 // A dict, written key by key.
 class Dict {
  public:
-  explicit Dict(PickleWriter* writer) : writer_(*writer) {
-    writer_.EmptyDict();
-    writer_.Mark();
-  }
+  explicit Dict(PickleWriter* writer) : writer_(*writer) { writer_.BeginDict(); }
   ~Dict() { writer_.SetItems(); }
   Dict(const Dict&) = delete;
   Dict& operator=(const Dict&) = delete;
@@ -73,8 +69,7 @@ void WriteOptimizer(const AdamSettings& adam, int64_t steps, PickleWriter* write
   outer.Key("optimizer");
   {
     Dict optimizer(writer);
-    optimizer.Key("param_groups")->EmptyList();
-    writer->Mark();
+    optimizer.Key("param_groups")->BeginList();
     WriteGroup(adam, 1, steps, writer);
     WriteGroup(adam, 0, steps, writer);
     writer->Appends();
@@ -135,44 +130,28 @@ const PickleValue* FindIn(const PickleValue& root, const std::vector<absl::strin
   return value;
 }
 
+std::optional<int64_t> CountOf(double count) {
+  if (!(count >= 0 && count <= kMaxCount) || count != std::floor(count)) return std::nullopt;
+  return static_cast<int64_t>(count);
+}
+
 // An integer, or a float with an integer value, as torch's optimizers count steps.
 std::optional<int64_t> CountOf(const PickleValue* value) {
   if (value == nullptr) return std::nullopt;
-  int64_t count = -1;
-  if (value->kind == PickleKind::kInt) count = value->integer;
-  if (value->kind == PickleKind::kFloat && value->real >= 0 && value->real <= kMaxCount &&
-      value->real == std::floor(value->real)) {
-    count = static_cast<int64_t>(value->real);
-  }
-  return count < 0 || count > kMaxCount ? std::nullopt : std::optional<int64_t>(count);
+  if (value->kind == PickleKind::kInt) return CountOf(static_cast<double>(value->integer));
+  return value->kind == PickleKind::kFloat ? CountOf(value->real) : std::nullopt;
 }
 
 // The element of a scalar float32 tensor, whose data is stored next to the pickle.
 std::optional<int64_t> ScalarOf(const PickleValue* value, const InputFile& file) {
-  if (value == nullptr || !value->IsObject("torch._utils", "_rebuild_tensor_v2")) return std::nullopt;
-  const PickleValue& arguments = value->arguments();
-  if (arguments.items.empty() || arguments.items[0]->kind != PickleKind::kOutside) return std::nullopt;
-  const PickleValue* storage = arguments.items[0]->items.empty() ? nullptr : arguments.items[0]->items[0];
-  if (storage == nullptr || storage->kind != PickleKind::kTuple || storage->items.size() < 3) return {};
-  if (!storage->items[1]->IsClass("torch", "FloatStorage")) return std::nullopt;
-  const ReadAt read = [&file](int64_t begin, int64_t size, void* out) { return file.Read(begin, size, out); };
-  const absl::StatusOr<std::vector<ZipMember>> members = ReadZip(file.size(), read);
-  if (!members.ok()) return std::nullopt;
-  for (const ZipMember& member : *members) {
-    float number = 0;
-    if (member.size != sizeof(number) ||
-        !absl::EndsWith(member.name, absl::StrCat("/data/", storage->items[2]->text))) {
-      continue;
-    }
-    const absl::StatusOr<std::string> bytes = ReadZipMember(member, read, member.size);
-    if (!bytes.ok()) return std::nullopt;
-    std::memcpy(&number, bytes->data(), sizeof(number));
-    PickleValue real;
-    real.kind = PickleKind::kFloat;
-    real.real = number;
-    return CountOf(&real);
-  }
-  return std::nullopt;
+  if (value == nullptr) return std::nullopt;
+  float number = 0;
+  const absl::StatusOr<SavedTensor> tensor = FindSavedTensor(*value, file.size(), file.Reader());
+  if (!tensor.ok() || tensor->type->name != "float32" || tensor->storage.size != sizeof(number)) return {};
+  const absl::StatusOr<std::string> bytes = ReadZipMember(tensor->storage, file.Reader(), sizeof(number));
+  if (!bytes.ok()) return std::nullopt;
+  std::memcpy(&number, bytes->data(), sizeof(number));
+  return CountOf(number);
 }
 
 // The step count of the groups, which must agree: Megatron-Core's optimizers have one count.
@@ -210,9 +189,7 @@ absl::StatusOr<MegatronCommon> ReadMegatronCommon(const std::string& directory) 
       InputFile::Open(absl::StrCat(directory, "/", kMegatronCommonName));
   if (absl::IsNotFound(file.status())) return MegatronCommon();
   if (!file.ok()) return file.status();
-  const absl::StatusOr<Pickle> pickle = ReadSavedValue(
-      (*file)->size(),
-      [&file](int64_t begin, int64_t size, void* out) { return (*file)->Read(begin, size, out); });
+  const absl::StatusOr<Pickle> pickle = ReadSavedValue((*file)->size(), (*file)->Reader());
   if (!pickle.ok()) {
     return absl::Status(pickle.status().code(),
                         absl::StrCat((*file)->path(), ": ", pickle.status().message()));

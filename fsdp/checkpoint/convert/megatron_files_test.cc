@@ -60,8 +60,7 @@ TEST(MegatronFiles, MissingIsEmptyAndDamagedIsAnError) {
 
 std::string CommonWith(const std::function<void(PickleWriter*)>& optimizer) {
   PickleWriter writer;
-  writer.EmptyDict();
-  writer.Mark();
+  writer.BeginDict();
   writer.Text("iteration");
   writer.Float(12.5);  // Not a step number.
   writer.Text("optimizer");
@@ -75,14 +74,11 @@ TEST(MegatronFiles, StepsMustAgreeInAllGroups) {
   const TempDir dir;
   const auto steps_of = [&](double first, double second) {
     const auto write = [&](PickleWriter* writer) {
-      writer->EmptyDict();
-      writer->Mark();
+      writer->BeginDict();
       writer->Text("param_groups");
-      writer->EmptyList();
-      writer->Mark();
+      writer->BeginList();
       for (const double steps : {first, second}) {
-        writer->EmptyDict();
-        writer->Mark();
+        writer->BeginDict();
         writer->Text("step");
         writer->Float(steps);
         writer->SetItems();

@@ -3,12 +3,10 @@
 #include <absl/strings/str_cat.h>
 #include <unistd.h>
 
-#include <utility>
-
 #include "base/check.h"
 #include "fsdp/checkpoint/convert/megatron_files.h"
 #include "fsdp/checkpoint/dcp/dcp_metadata.h"
-#include "fsdp/checkpoint/dcp/dcp_store.h"
+#include "fsdp/checkpoint/dcp/dcp_reader.h"
 #include "fsdp/checkpoint/hf/hf_store.h"
 
 namespace fsdpd {
@@ -22,10 +20,7 @@ StoreFormat FormatOf(const std::string& directory) {
 }
 
 absl::StatusOr<std::unique_ptr<TensorReader>> OpenStore(const std::string& directory) {
-  if (FormatOf(directory) != StoreFormat::kHf) {
-    FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<DcpTensorReader> reader, DcpTensorReader::Open(directory));
-    return reader;
-  }
+  if (FormatOf(directory) != StoreFormat::kHf) return DcpReader::Open(directory);
   absl::StatusOr<std::unique_ptr<TensorReader>> reader = OpenHfDirectory(directory);
   if (!absl::IsNotFound(reader.status()) || HasHfWeights(directory)) return reader;
   return absl::NotFoundError(

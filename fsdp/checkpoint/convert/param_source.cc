@@ -8,20 +8,10 @@
 
 #include "base/check.h"
 #include "fsdp/checkpoint/convert/convert_state.h"
-#include "fsdp/checkpoint/dcp/dcp_store.h"
+#include "fsdp/checkpoint/dcp/dcp_reader.h"
 #include "fsdp/checkpoint/format/number_cast.h"
-#include "fsdp/checkpoint/names/tied_copy.h"
 
 namespace fsdpd {
-namespace {
-
-int64_t NumbersOf(const NamedParam& param) {
-  int64_t numbers = 1;
-  for (const int64_t size : param.shape) numbers *= size;
-  return numbers;
-}
-
-}  // namespace
 
 ParamSource::ParamSource(std::shared_ptr<const TensorReader> reader, ParamMatch match, int64_t head_rows)
     : reader_(std::move(reader)), match_(std::move(match)), head_rows_(head_rows) {
@@ -36,16 +26,15 @@ absl::StatusOr<std::unique_ptr<ParamSource>> ParamSource::Open(const std::string
 
 absl::StatusOr<std::unique_ptr<ParamSource>> ParamSource::Of(std::shared_ptr<const TensorReader> reader,
                                                              const ModelConfig& model) {
-  const bool is_hf = dynamic_cast<const DcpTensorReader*>(reader.get()) == nullptr;
-  ParamMatch match = MatchParams(*reader, model, is_hf);
-  if (match.violations.empty()) FSDPD_RETURN_IF_ERROR(CheckTiedCopy(*reader, &match));
+  const bool is_hf = dynamic_cast<const DcpReader*>(reader.get()) == nullptr;
+  FSDPD_ASSIGN_OR_RETURN(ParamMatch match, MatchParams(*reader, model, is_hf));
   std::unique_ptr<ParamSource> source(new ParamSource(std::move(reader), std::move(match), HeadRows(model)));
   FSDPD_RETURN_IF_ERROR(source->TakeMain(model));
   return source;
 }
 
 absl::Status ParamSource::TakeMain(const ModelConfig& model) {
-  const auto* dcp = dynamic_cast<const DcpTensorReader*>(reader_.get());
+  const auto* dcp = dynamic_cast<const DcpReader*>(reader_.get());
   if (dcp == nullptr || !violations().empty()) return absl::OkStatus();
   const Naming naming = *NamingOf(*reader_, model);
   if (naming != Naming::kMegatron && naming != Naming::kMegatronLayers) return absl::OkStatus();
@@ -77,7 +66,7 @@ absl::Status ParamSource::ReadRun(const std::string& ours, int64_t begin, int64_
   // Experts are consecutive.
   const auto& params = match_.params;
   for (size_t param = found->second; param < params.size() && params[param].ours == ours; ++param) {
-    const int64_t own = params[param].ours_begin, numbers = NumbersOf(params[param]);
+    const int64_t own = params[param].ours_begin, numbers = params[param].elements();
     const int64_t first = std::max(begin, own), end = std::min(begin + elements, own + numbers);
     if (first < end) FSDPD_RETURN_IF_ERROR(ReadFloats(param, first - own, end - first, out + first - begin));
   }
@@ -123,8 +112,8 @@ absl::Status ParamSource::ReadPart(size_t param, const Rectangle& part, char* ou
       const Rectangle theirs = {{part.offsets[1], part.offsets[0]}, {part.sizes[1], part.sizes[0]}};
       std::vector<char> numbers(part.elements() * width);
       FSDPD_RETURN_IF_ERROR(reader_->ReadPart(tensor, theirs, numbers.data()));
-      ToOurLayout(Rearrangement::kTransposed, part.sizes[0], part.sizes[1], head_rows_, width, numbers.data(),
-                  out);
+      Rearrange(Rearrangement::kTransposed, /*to_ours=*/true, part.sizes[0], part.sizes[1], head_rows_, width,
+                numbers.data(), out);
       return absl::OkStatus();
     }
     case Rearrangement::kPairs:

@@ -38,8 +38,8 @@ TestTensor MakeTheirs(const ModelConfig& model, const NamedParam& param, const c
   if (param.rearrangement == Rearrangement::kNone) {
     std::memcpy(tensor.numbers.data(), bytes, tensor.numbers.size());
   } else {
-    ToTheirLayout(param.rearrangement, param.shape[0], param.shape[1], HeadRows(model), 4, bytes,
-                  tensor.numbers.data());
+    Rearrange(param.rearrangement, /*to_ours=*/false, param.shape[0], param.shape[1], HeadRows(model), 4,
+              bytes, tensor.numbers.data());
   }
   if (std::string(type) == "float64") {
     std::vector<double> wide(count);

@@ -17,19 +17,9 @@ namespace {
 
 constexpr int64_t kMaxSumsBytes = 64 << 20;  // One line per file.
 
-absl::StatusOr<std::string> ReadWhole(const std::string& path, int64_t limit) {
-  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<InputFile> file, InputFile::Open(path));
-  if (file->size() > limit)
-    return absl::DataLossError(
-        absl::StrCat(path, ": file is too large (got ", file->size(), " bytes, want at most ", limit, ")"));
-  std::string bytes(file->size(), '\0');
-  FSDPD_RETURN_IF_ERROR(file->Read(0, file->size(), bytes.data()));
-  return bytes;
-}
-
 absl::Status LoadSums(const std::string& directory, DcpContents* contents) {
   const absl::StatusOr<std::string> text =
-      ReadWhole(absl::StrCat(directory, "/", kDcpSumsName), kMaxSumsBytes);
+      ReadInputFile(absl::StrCat(directory, "/", kDcpSumsName), kMaxSumsBytes);
   if (absl::IsNotFound(text.status())) return absl::OkStatus();  // Not written by fsdpd.
   if (!text.ok() && !IsDefectOfCheckpoint(text.status())) return text.status();
   const absl::StatusOr<DcpSums> sums = text.ok() ? ParseSums(*text) : text.status();
@@ -87,7 +77,7 @@ absl::StatusOr<DcpContents> LoadContents(const std::string& directory) {
   DcpContents contents;
   FSDPD_RETURN_IF_ERROR(LoadSums(directory, &contents));
   FSDPD_ASSIGN_OR_RETURN(std::string metadata,
-                         ReadWhole(absl::StrCat(directory, "/", kDcpMetadataName), PickleLimits().bytes));
+                         ReadInputFile(absl::StrCat(directory, "/", kDcpMetadataName), PickleLimits().bytes));
   if (contents.sums.has_value()) {
     const auto bytes = static_cast<int64_t>(metadata.size());
     const auto sum = contents.sums->find(kDcpMetadataName);

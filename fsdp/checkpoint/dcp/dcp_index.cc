@@ -45,13 +45,6 @@ int64_t FirstOf(const Rectangle& chunk, const std::vector<int64_t>& shape) {
   return first;
 }
 
-bool Overlap(const Rectangle& a, const Rectangle& b) {
-  for (size_t d = 0; d < a.sizes.size(); ++d) {
-    if (a.offsets[d] >= b.offsets[d] + b.sizes[d] || b.offsets[d] >= a.offsets[d] + a.sizes[d]) return false;
-  }
-  return true;
-}
-
 std::string RectangleText(const Rectangle& at) {
   return absl::StrCat(ShapeText(at.sizes), " at ", ShapeText(at.offsets));
 }
@@ -106,7 +99,7 @@ class Checker {
 
   DcpViolations Run() {
     for (const std::string& file : index_.files) {
-      if (!IsPlainFileName(file)) AddViolation(file, "is not a plain file name");
+      if (!IsPlainFileName(file)) violations_.Add(file, "is not a plain file name");
     }
     for (const DcpTensor& tensor : index_.tensors) CheckTensor(tensor);
     for (const DcpValue& value : index_.values) CheckPlace(value.name, value.place);
@@ -115,48 +108,47 @@ class Checker {
   }
 
  private:
-  void AddViolation(const std::string& where, std::string what) { violations_.Add(where, std::move(what)); }
-
   void CheckTensor(const DcpTensor& tensor) {
     if (tensor.type == nullptr) {
-      return AddViolation(tensor.name, absl::StrCat("unsupported dtype ", tensor.type_name));
+      return violations_.Add(tensor.name, absl::StrCat("unsupported dtype ", tensor.type_name));
     }
     const absl::StatusOr<int64_t> bytes = BytesOf(*tensor.type, tensor.shape);
     if (!bytes.ok())
-      return AddViolation(tensor.name, absl::StrCat("invalid shape ", ShapeText(tensor.shape)));
+      return violations_.Add(tensor.name, absl::StrCat("invalid shape ", ShapeText(tensor.shape)));
     std::vector<const Rectangle*> filled;
     int64_t stored = 0;
     bool all_within = true;
     for (const DcpChunk& chunk : tensor.chunks) {
       if (!Within(chunk.at, tensor.shape)) {
         all_within = false;
-        AddViolation(tensor.name, absl::StrCat("chunk ", RectangleText(chunk.at),
-                                               " is outside the tensor's shape ", ShapeText(tensor.shape)));
+        violations_.Add(tensor.name,
+                        absl::StrCat("chunk ", RectangleText(chunk.at), " is outside the tensor's shape ",
+                                     ShapeText(tensor.shape)));
       } else if (!IsEmpty(chunk.at)) {
         CheckPlace(tensor.name, chunk.place);
         filled.push_back(&chunk.at);
         // Overlapping chunks could have more elements in total than 63 bits can count.
         if (__builtin_add_overflow(stored, chunk.at.elements(), &stored))
-          return AddViolation(tensor.name, "has too many chunks");
+          return violations_.Add(tensor.name, "has too many chunks");
       }
     }
     if (!all_within) return;
     const std::string overlap = OverlapIn(tensor.shape, std::move(filled), &pairs_left_);
-    if (!overlap.empty()) return AddViolation(tensor.name, overlap);
+    if (!overlap.empty()) return violations_.Add(tensor.name, overlap);
     const int64_t numbers = *bytes / tensor.type->bytes;
     if (stored != numbers) {
-      AddViolation(tensor.name, absl::StrCat("is incomplete: ", numbers - stored, " of ", numbers,
-                                             " elements are in no chunk"));
+      violations_.Add(tensor.name, absl::StrCat("is incomplete: ", numbers - stored, " of ", numbers,
+                                                " elements are in no chunk"));
     }
   }
 
   void CheckPlace(const std::string& name, const DcpPlace& place) {
-    if (place.file < 0) return AddViolation(name, "has a chunk without a file");
+    if (place.file < 0) return violations_.Add(name, "has a chunk without a file");
     if (!place.transform.empty()) {
-      return AddViolation(name, absl::StrCat("unsupported transform '", place.transform, "'"));
+      return violations_.Add(name, absl::StrCat("unsupported transform '", place.transform, "'"));
     }
     if (place.begin < 0 || place.bytes <= 0 || place.bytes > INT64_MAX - place.begin) {
-      return AddViolation(
+      return violations_.Add(
           name, absl::StrCat("invalid position (", place.bytes, " bytes at byte ", place.begin, ")"));
     }
     places_.push_back({&place, &name});
@@ -174,9 +166,9 @@ class Checker {
         continue;
       }
       if (place.begin < last->place->begin + last->place->bytes) {
-        AddViolation(*placed.name,
-                     absl::StrCat("record at byte ", place.begin, " of ", index_.files[place.file],
-                                  " overlaps a record of ", *last->name));
+        violations_.Add(*placed.name,
+                        absl::StrCat("record at byte ", place.begin, " of ", index_.files[place.file],
+                                     " overlaps a record of ", *last->name));
       }
       if (place.begin + place.bytes > last->place->begin + last->place->bytes) last = &placed;
     }
@@ -225,6 +217,13 @@ DcpViolations CheckIndex(const DcpIndex& index) { return Checker(index).Run(); }
 bool IsPlainFileName(const std::string& name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
          name.find('\0') == std::string::npos;
+}
+
+bool Overlap(const Rectangle& a, const Rectangle& b) {
+  for (size_t d = 0; d < a.sizes.size(); ++d) {
+    if (a.offsets[d] >= b.offsets[d] + b.sizes[d] || b.offsets[d] >= a.offsets[d] + a.sizes[d]) return false;
+  }
+  return true;
 }
 
 bool IsEmpty(const Rectangle& at) { return std::count(at.sizes.begin(), at.sizes.end(), 0) > 0; }

@@ -88,6 +88,9 @@ bool IsPlainFileName(const std::string& name);
 // index.)
 bool IsEmpty(const Rectangle& at);
 
+// Whether they have common elements, if neither is empty. REQUIRES: they are within a common tensor.
+bool Overlap(const Rectangle& a, const Rectangle& b);
+
 // For messages and keys: "[2, 3]".
 std::string ShapeText(const std::vector<int64_t>& shape);
 

@@ -39,8 +39,7 @@ class MetadataWriter {
     WritePlaces();
     Key("storage_meta");
     WriteStorageMeta();
-    Key("version");
-    writer_.Text("1.0.0");
+    Key("version").Text("1.0.0");
     End();
     return writer_.Take();
   }
@@ -48,20 +47,22 @@ class MetadataWriter {
  private:
   // Begin() and End() enclose an object whose state is a dict.
   void Begin(const char* module, const char* name) {
-    writer_.Class(module, name);
-    writer_.EmptyTuple();
-    writer_.NewObject();
-    BeginDict();
+    New(module, name);
+    writer_.BeginDict();
   }
   void End() {
     writer_.SetItems();
     writer_.Build();
   }
-  void BeginDict() {
-    writer_.EmptyDict();
-    writer_.Mark();
+  void New(const char* module, const char* name) {
+    writer_.Class(module, name);
+    writer_.EmptyTuple();
+    writer_.NewObject();
   }
-  void Key(absl::string_view key) { writer_.Text(key); }
+  PickleWriter& Key(absl::string_view key) {
+    writer_.Text(key);
+    return writer_;
+  }
 
   // Writes repeated content once, and then fetches it from the memo.
   template <typename Write>
@@ -82,9 +83,7 @@ class MetadataWriter {
 
   void WriteProperties(const TensorType& type) {
     Once(&properties_[type.name], [&] {
-      writer_.Class(kModule, "TensorProperties");
-      writer_.EmptyTuple();
-      writer_.NewObject();
+      New(kModule, "TensorProperties");
       writer_.Mark();
       writer_.Class("torch", type.name);
       Once(&layout_, [&] {
@@ -112,9 +111,7 @@ class MetadataWriter {
     WriteProperties(*tensor.type);
     Key("size");
     WriteSize(tensor.shape);
-    Key("chunks");
-    writer_.EmptyList();
-    writer_.Mark();
+    Key("chunks").BeginList();
     for (const DcpChunk& chunk : tensor.chunks) {
       Begin(kModule, "ChunkStorageMetadata");
       Key("offsets");
@@ -128,26 +125,23 @@ class MetadataWriter {
   }
 
   void WriteEntries() {
-    BeginDict();
+    writer_.BeginDict();
     for (const DcpTensor& tensor : index_.tensors) {
       Key(tensor.name);
       WriteTensor(tensor);
     }
     for (const DcpValue& value : index_.values) {
       Key(value.name);
-      writer_.Class(kModule, "BytesStorageMetadata");
-      writer_.EmptyTuple();
-      writer_.NewObject();
+      New(kModule, "BytesStorageMetadata");
     }
     writer_.SetItems();
   }
 
   // Maps each name to its keys in a nested dict: to itself only.
   void WriteNames() {
-    BeginDict();
+    writer_.BeginDict();
     const auto write = [&](const std::string& name) {
-      Key(name);
-      writer_.Text(name);
+      Key(name).Text(name);
       writer_.TupleOf(1);
     };
     for (const DcpTensor& tensor : index_.tensors) write(tensor.name);
@@ -158,25 +152,20 @@ class MetadataWriter {
   void WritePlace(const std::string& name, const std::vector<int64_t>* offsets, int64_t number,
                   const DcpPlace& place) {
     Begin(kModule, "MetadataIndex");
-    Key("fqn");
-    writer_.Text(name);
-    Key("index");
-    offsets == nullptr ? writer_.None() : writer_.Int(number);
+    Key("fqn").Text(name);
+    offsets == nullptr ? Key("index").None() : Key("index").Int(number);
     Key("offset");
     offsets == nullptr ? writer_.None() : WriteSize(*offsets);
     End();
     Begin(kStorageModule, "_StorageInfo");
-    Key("relative_path");
-    writer_.Text(index_.files[place.file]);
-    Key("offset");
-    writer_.Int(place.begin);
-    Key("length");
-    writer_.Int(place.bytes);
+    Key("relative_path").Text(index_.files[place.file]);
+    Key("offset").Int(place.begin);
+    Key("length").Int(place.bytes);
     End();
   }
 
   void WritePlaces() {
-    BeginDict();
+    writer_.BeginDict();
     for (const DcpTensor& tensor : index_.tensors) {
       for (size_t i = 0; i < tensor.chunks.size(); ++i) {
         const DcpChunk& chunk = tensor.chunks[i];
@@ -190,11 +179,9 @@ class MetadataWriter {
   void WriteStorageMeta() {
     Begin(kModule, "StorageMeta");
     for (const char* key : {"checkpoint_id", "save_id", "load_id"}) {
-      Key(key);
-      writer_.None();
+      Key(key).None();
     }
-    Key("modules");
-    writer_.EmptyList();
+    Key("modules").EmptyList();
     End();
   }
 

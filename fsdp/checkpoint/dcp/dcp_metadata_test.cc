@@ -23,13 +23,11 @@ std::string Metadata(const std::function<void(PickleWriter*)>& entries,
   writer.Class(kModule, "Metadata");
   writer.EmptyTuple();
   writer.NewObject();
-  writer.EmptyDict();
-  writer.Mark();
+  writer.BeginDict();
   for (const auto& [key, write] :
        {std::make_pair("state_dict_metadata", entries), std::make_pair("storage_data", places)}) {
     writer.Text(key);
-    writer.EmptyDict();
-    writer.Mark();
+    writer.BeginDict();
     write(&writer);
     writer.SetItems();
   }
@@ -42,8 +40,7 @@ void Object(PickleWriter* writer, const char* name, const std::function<void()>&
   writer->Class(kModule, name);
   writer->EmptyTuple();
   writer->NewObject();
-  writer->EmptyDict();
-  writer->Mark();
+  writer->BeginDict();
   state();
   writer->SetItems();
   writer->Build();
@@ -150,8 +147,7 @@ std::string SharedChunks(int names) {
         writer->Build();
         size(writer, "size", 200);
         writer->Text("chunks");
-        writer->EmptyList();
-        writer->Mark();
+        writer->BeginList();
         for (int64_t chunk = 0; chunk < 200; ++chunk) {
           Object(writer, "ChunkStorageMetadata", [&] {
             size(writer, "offsets", chunk);

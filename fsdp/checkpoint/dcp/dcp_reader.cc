@@ -8,28 +8,24 @@
 
 #include "base/check.h"
 #include "fsdp/checkpoint/dcp/dcp_record.h"
+#include "fsdp/checkpoint/format/torch_save.h"
 
 namespace fsdpd {
 namespace {
 
 constexpr size_t kMaxOpenFiles = 64;  // The limit of a process is often 1024.
 
-template <typename Entry>
-const Entry* FindByName(const std::vector<Entry>& entries, const std::string& name) {
-  const auto found =
-      std::lower_bound(entries.begin(), entries.end(), name,
-                       [](const Entry& entry, const std::string& of) { return entry.name < of; });
-  return found != entries.end() && found->name == name ? &*found : nullptr;
-}
-
-bool Meet(const Rectangle& a, const Rectangle& b) {
-  for (size_t d = 0; d < a.sizes.size(); ++d) {
-    if (a.offsets[d] >= b.offsets[d] + b.sizes[d] || b.offsets[d] >= a.offsets[d] + a.sizes[d]) return false;
-  }
-  return true;
-}
-
 }  // namespace
+
+DcpReader::DcpReader(std::string directory, DcpContents contents)
+    : directory_(std::move(directory)), contents_(std::move(contents)) {
+  std::vector<StoredTensor> tensors;
+  for (const DcpTensor& tensor : index().tensors) {
+    // CheckIndex() has established that the type is known and the size does not overflow.
+    tensors.push_back({tensor.name, tensor.type, tensor.shape, *BytesOf(*tensor.type, tensor.shape)});
+  }
+  SetTensors(std::move(tensors));  // Sorted already.
+}
 
 absl::StatusOr<std::unique_ptr<DcpReader>> DcpReader::Open(const std::string& directory) {
   FSDPD_ASSIGN_OR_RETURN(DcpContents contents, LoadContents(directory));
@@ -44,16 +40,21 @@ absl::StatusOr<std::unique_ptr<DcpReader>> DcpReader::Open(const std::string& di
 }
 
 const DcpTensor* DcpReader::FindTensor(const std::string& name) const {
-  return FindByName(index().tensors, name);
+  const int64_t found = Find(name);
+  return found < 0 ? nullptr : &index().tensors[found];
 }
 
 const DcpValue* DcpReader::FindValue(const std::string& name) const {
-  return FindByName(index().values, name);
+  const std::vector<DcpValue>& values = index().values;
+  const auto found =
+      std::lower_bound(values.begin(), values.end(), name,
+                       [](const DcpValue& value, const std::string& of) { return value.name < of; });
+  return found != values.end() && found->name == name ? &*found : nullptr;
 }
 
 absl::Status DcpReader::Read(const DcpTensor& tensor, const Rectangle& part, void* out) const {
   for (const DcpChunk& chunk : tensor.chunks) {
-    if (IsEmpty(chunk.at) || IsEmpty(part) || !Meet(chunk.at, part)) continue;
+    if (IsEmpty(chunk.at) || IsEmpty(part) || !Overlap(chunk.at, part)) continue;
     FSDPD_ASSIGN_OR_RETURN(std::shared_ptr<const InputFile> file, OpenFile(chunk.place.file));
     FSDPD_ASSIGN_OR_RETURN(const DcpRecord record, DcpRecord::Open(std::move(file), chunk.place));
     FSDPD_ASSIGN_OR_RETURN(const SavedTensor saved, record.OpenChunk(tensor, chunk));

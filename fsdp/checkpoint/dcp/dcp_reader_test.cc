@@ -1,8 +1,6 @@
 #include "fsdp/checkpoint/dcp/dcp_reader.h"
 
 #include <gtest/gtest.h>
-#include <string.h>
-#include <unistd.h>
 
 #include <random>
 #include <thread>

@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "fsdp/checkpoint/format/crc32.h"
+#include "fsdp/checkpoint/format/tensor_store.h"
 
 namespace fsdpd {
 namespace {
@@ -31,46 +32,6 @@ Rectangle Common(const Rectangle& a, const Rectangle& b) {
   }
   return common;
 }
-
-// Index of element `at` in row-major `whole`; both refer to the same tensor.
-int64_t NumberIn(const Rectangle& whole, const std::vector<int64_t>& at) {
-  int64_t number = 0;
-  for (size_t d = 0; d < at.size(); ++d) number = number * whole.sizes[d] + (at[d] - whole.offsets[d]);
-  return number;
-}
-
-// Visits the runs of `part` (elements that are contiguous in both `chunk` and `wanted`), in order.
-class Runs {
- public:
-  Runs(const Rectangle& part, const Rectangle& chunk, const Rectangle& wanted)
-      : part_(part), chunk_(chunk), wanted_(wanted), at_(part.offsets), outer_(part.sizes.size()) {
-    while (outer_ > 0) {
-      --outer_;
-      length_ *= part.sizes[outer_];
-      if (part.sizes[outer_] != chunk.sizes[outer_] || part.sizes[outer_] != wanted.sizes[outer_]) break;
-    }
-  }
-
-  int64_t length() const { return length_; }
-  int64_t from() const { return NumberIn(chunk_, at_); }
-  int64_t to() const { return NumberIn(wanted_, at_); }
-
-  bool Next() {
-    for (size_t d = outer_; d > 0; --d) {
-      if (++at_[d - 1] < part_.offsets[d - 1] + part_.sizes[d - 1]) return true;
-      at_[d - 1] = part_.offsets[d - 1];
-    }
-    return false;
-  }
-
- private:
-  const Rectangle& part_;
-  const Rectangle& chunk_;
-  const Rectangle& wanted_;
-  std::vector<int64_t> at_;
-  size_t outer_;  // Number of dimensions that are iterated.
-  int64_t length_ = 1;
-};
 
 }  // namespace
 
@@ -181,7 +142,7 @@ absl::Status DcpRecord::ReadStrided(const SavedTensor& saved, const Rectangle& c
   for (bool more = true; more;) {
     int64_t from = saved.first;
     for (size_t d = 0; d < at.size(); ++d) from += (at[d] - chunk.offsets[d]) * saved.strides[d];
-    memcpy(out + NumberIn(wanted, at) * width, storage.data() + from * width, width);
+    memcpy(out + Runs::NumberIn(wanted, at) * width, storage.data() + from * width, width);
     more = false;
     for (size_t d = at.size(); d > 0 && !more; --d) {
       more = ++at[d - 1] < part.offsets[d - 1] + part.sizes[d - 1];
@@ -195,17 +156,9 @@ absl::StatusOr<bool> DcpRecord::CheckMembers() const {
   const ReadAt read = Reader();
   const absl::StatusOr<std::vector<ZipMember>> members = ReadZip(place_.bytes, read);
   if (!members.ok()) return Located(members.status());
-  std::vector<char> stretch;
   for (const ZipMember& member : *members) {
     if (!member.summed) return false;
-    uint32_t crc32 = 0;
-    for (int64_t done = 0; done < member.size;) {
-      stretch.resize(std::min(kMaxSpan, member.size - done));
-      const auto bytes = static_cast<int64_t>(stretch.size());
-      FSDPD_RETURN_IF_ERROR(read(member.begin + done, bytes, stretch.data()));
-      crc32 = Crc32(stretch.data(), bytes, crc32);
-      done += bytes;
-    }
+    FSDPD_ASSIGN_OR_RETURN(const uint32_t crc32, Crc32Of(read, member.begin, member.size));
     if (crc32 != member.crc32) {
       return Located(absl::DataLossError(absl::StrCat(member.name, " does not match its checksum")));
     }

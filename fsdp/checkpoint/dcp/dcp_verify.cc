@@ -16,9 +16,8 @@
 namespace fsdpd {
 namespace {
 
-constexpr int64_t kRead = 4 << 20;
 // Threads divide files into stretches of this size, since a rank's data may be one large file.
-constexpr int64_t kStretch = 16 * kRead;
+constexpr int64_t kStretch = 64 << 20;
 
 // A record of a file: a chunk of a tensor, or a value (null tensor).
 struct Stored {
@@ -41,7 +40,8 @@ class FileCheck {
         stopped_(stopped) {
     if (!contents.sums.has_value()) return;
     const auto sum = contents.sums->find(name_);
-    if (sum == contents.sums->end() || sum->second.bytes != bytes_) return;  // Reported in contents.faults.
+    if (sum == contents.sums->end() || sum->second.bytes != bytes_)
+      return;  // Reported in contents.violations.
     crc32_ = sum->second.crc32;
     sums_.resize((bytes_ + kStretch - 1) / kStretch);
   }
@@ -55,12 +55,12 @@ class FileCheck {
   // Returns only errors that are not defects of the file.
   absl::Status SumStretch(size_t stretch) {
     absl::StatusOr<uint32_t>& sum = sums_[stretch];
-    sum = Crc32Of(static_cast<int64_t>(stretch) * kStretch);
+    sum = SumOf(static_cast<int64_t>(stretch) * kStretch);
     return sum.ok() || IsDefectOfCheckpoint(sum.status()) ? absl::OkStatus() : sum.status();
   }
 
   absl::Status Run() {
-    if (bytes_ < 0) return absl::OkStatus();  // Missing: reported in contents.faults.
+    if (bytes_ < 0) return absl::OkStatus();  // Missing: reported in contents.violations.
     absl::StatusOr<std::unique_ptr<InputFile>> opened = InputFile::Open(path_);
     if (!opened.ok()) return Tell(name_, opened.status());
     const std::shared_ptr<const InputFile> file = *std::move(opened);
@@ -90,18 +90,11 @@ class FileCheck {
   }
 
   // Opens the file per stretch: a checkpoint may have more files than the process may open.
-  absl::StatusOr<uint32_t> Crc32Of(int64_t begin) const {
+  absl::StatusOr<uint32_t> SumOf(int64_t begin) const {
     FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<InputFile> file, InputFile::Open(path_));
     const int64_t end = std::min(begin + kStretch, bytes_);
     if (file->size() < end) return absl::DataLossError("file was truncated during verification");
-    std::vector<char> bytes(std::min(kRead, end - begin));
-    uint32_t crc32 = 0;
-    for (int64_t size; begin < end; begin += size) {
-      size = std::min(kRead, end - begin);
-      FSDPD_RETURN_IF_ERROR(file->Read(begin, size, bytes.data()));
-      crc32 = Crc32(bytes.data(), size, crc32);
-    }
-    return crc32;
+    return Crc32Of(file->Reader(), begin, end - begin);
   }
 
   // Whether all bytes are as committed.

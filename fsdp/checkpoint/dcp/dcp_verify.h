@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <vector>
 
 #include "fsdp/checkpoint/dcp/dcp_contents.h"
 

@@ -51,9 +51,7 @@ absl::Status RemoveWhere(const std::string& directory,
   std::filesystem::directory_iterator entry(directory, error);
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
     if (!goes(entry->path().filename().string())) continue;
-    if (unlink(entry->path().c_str()) != 0 && errno != ENOENT) {
-      return ErrnoStatus(absl::StrCat("remove ", entry->path().string()));
-    }
+    FSDPD_RETURN_IF_ERROR(RemoveFile(entry->path().string()));
   }
   return error ? ErrnoStatus(absl::StrCat("list ", directory), error.value()) : absl::OkStatus();
 }
@@ -82,8 +80,7 @@ DcpWriter::DcpWriter(std::string directory, std::string part_path, const DcpFile
       part_path_(std::move(part_path)),
       layout_(layout),
       fd_(fd),
-      pieces_(layout.pieces.size()),
-      values_(layout.values.size()) {}
+      crc32_(layout.pieces.size()) {}
 
 DcpWriter::~DcpWriter() {
   // Frees the reserved space of an unfinished file. A killed process leaves its file to the next Create().
@@ -101,18 +98,9 @@ absl::StatusOr<std::unique_ptr<DcpWriter>> DcpWriter::Create(const std::string& 
   if (fd < 0) return ErrnoStatus(absl::StrCat("create ", part_path));
   std::unique_ptr<DcpWriter> writer(new DcpWriter(directory, part_path, layout, fd));
   FSDPD_RETURN_IF_ERROR(ReserveBytes(fd, part_path, layout.bytes));
-  FSDPD_RETURN_IF_ERROR(writer->WriteValues());
+  for (size_t i = 0; i < layout.values.size(); ++i)
+    FSDPD_RETURN_IF_ERROR(WriteAt(fd, part_path, layout.value_begins[i], {PieceOf(layout.values[i].record)}));
   return writer;
-}
-
-absl::Status DcpWriter::WriteValues() {
-  for (size_t i = 0; i < values_.size(); ++i) {
-    const std::string& record = layout_.values[i].record;
-    const auto bytes = static_cast<int64_t>(record.size());
-    FSDPD_RETURN_IF_ERROR(WriteAt(fd_, part_path_, layout_.value_begins[i], {PieceOf(record)}));
-    values_[i] = {true, layout_.value_begins[i], bytes, Crc32(record.data(), bytes)};
-  }
-  return absl::OkStatus();
 }
 
 absl::Status DcpWriter::Write(size_t piece, const void* numbers) {
@@ -143,23 +131,28 @@ absl::Status DcpWriter::Write(size_t piece, const MakeNumbers& numbers) {
   FSDPD_CHECK(static_cast<int64_t>(tail.size()) == frame.tail_bytes);
   pending.push_back(PieceOf(tail));
   FSDPD_RETURN_IF_ERROR(WriteAt(fd_, part_path_, at, std::move(pending)));
-  uint32_t crc32 = Crc32Joined(Crc32(frame.head.data(), head_bytes), data_crc32, frame.data_bytes);
-  crc32 = Crc32(tail.data(), frame.tail_bytes, crc32);
-  pieces_[piece] = {true, layout_.piece_begins[piece], frame.bytes(), crc32};
+  const uint32_t crc32 = Crc32Joined(Crc32(frame.head.data(), head_bytes), data_crc32, frame.data_bytes);
+  crc32_[piece] = Crc32(tail.data(), frame.tail_bytes, crc32);
   return absl::OkStatus();
 }
 
 absl::StatusOr<DcpSum> DcpWriter::Finish() {
   DcpSum sum;
   const std::string gap(64, '\0');
-  const auto append = [&](const Record& record) {
-    FSDPD_CHECK(record.written && record.begin - sum.bytes < static_cast<int64_t>(gap.size()));
-    sum.crc32 = Crc32(gap.data(), record.begin - sum.bytes, sum.crc32);
-    sum.crc32 = Crc32Joined(sum.crc32, record.crc32, record.bytes);
-    sum.bytes = record.begin + record.bytes;
+  const auto append = [&](int64_t begin, int64_t bytes, uint32_t crc32) {
+    FSDPD_CHECK(begin - sum.bytes < static_cast<int64_t>(gap.size()));
+    sum.crc32 = Crc32Joined(Crc32(gap.data(), begin - sum.bytes, sum.crc32), crc32, bytes);
+    sum.bytes = begin + bytes;
   };
-  for (const Record& record : values_) append(record);
-  for (const Record& record : pieces_) append(record);
+  for (size_t i = 0; i < layout_.values.size(); ++i) {
+    const std::string& record = layout_.values[i].record;
+    const auto bytes = static_cast<int64_t>(record.size());
+    append(layout_.value_begins[i], bytes, Crc32(record.data(), bytes));
+  }
+  for (size_t i = 0; i < crc32_.size(); ++i) {
+    FSDPD_CHECK(crc32_[i].has_value());
+    append(layout_.piece_begins[i], layout_.piece_bytes[i], *crc32_[i]);
+  }
   FSDPD_CHECK(sum.bytes == layout_.bytes);
   if (fsync(fd_) != 0) return ErrnoStatus(absl::StrCat("fsync ", part_path_));
   FSDPD_RETURN_IF_ERROR(CheckOpen(directory_));

@@ -27,6 +27,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -56,22 +57,14 @@ class DcpWriter {
   absl::StatusOr<DcpSum> Finish();
 
  private:
-  struct Record {
-    bool written = false;
-    int64_t begin = 0;
-    int64_t bytes = 0;
-    uint32_t crc32 = 0;
-  };
-
   DcpWriter(std::string directory, std::string part_path, const DcpFile& layout, int fd);
-
-  absl::Status WriteValues();
 
   const std::string directory_, path_, part_path_;  // part_path_ until Finish().
   const DcpFile& layout_;
   const int fd_;
   bool finished_ = false;
-  std::vector<Record> pieces_, values_;  // Each is accessed by the one thread that writes it.
+  // Checksum of each piece's record that was written; accessed by the one thread that writes it.
+  std::vector<std::optional<uint32_t>> crc32_;
 };
 
 // Rejects files that do not form a complete checkpoint (FAILED_PRECONDITION, with all violations) or whose

@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "base/errno_status.h"
+#include "base/unique_fd.h"
 
 namespace fsdpd {
 
@@ -52,22 +53,26 @@ absl::Status ReserveBytes(int fd, const std::string& path, int64_t bytes) {
 absl::Status ReplaceFile(const std::string& directory, const std::string& name, absl::string_view content) {
   const std::string path = absl::StrCat(directory, "/", name),
                     temporary = absl::StrCat(path, kTemporarySuffix);
-  const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd < 0) return ErrnoStatus(absl::StrCat("open ", temporary));
-  const auto close_it = absl::MakeCleanup([fd] { close(fd); });
+  const UniqueFd fd(open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (!fd.valid()) return ErrnoStatus(absl::StrCat("open ", temporary));
   absl::Cleanup remove_it = [&temporary] { unlink(temporary.c_str()); };
-  FSDPD_RETURN_IF_ERROR(WriteAt(fd, temporary, 0, {{const_cast<char*>(content.data()), content.size()}}));
-  if (fsync(fd) != 0) return ErrnoStatus(absl::StrCat("fsync ", temporary));
+  FSDPD_RETURN_IF_ERROR(
+      WriteAt(fd.get(), temporary, 0, {{const_cast<char*>(content.data()), content.size()}}));
+  if (fsync(fd.get()) != 0) return ErrnoStatus(absl::StrCat("fsync ", temporary));
   if (rename(temporary.c_str(), path.c_str()) != 0) return ErrnoStatus(absl::StrCat("rename ", temporary));
   std::move(remove_it).Cancel();
   return absl::OkStatus();
 }
 
 absl::Status SyncDirectory(const std::string& directory) {
-  const int fd = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return ErrnoStatus(absl::StrCat("open ", directory));
-  const auto close_it = absl::MakeCleanup([fd] { close(fd); });
-  return fsync(fd) == 0 ? absl::OkStatus() : ErrnoStatus(absl::StrCat("fsync ", directory));
+  const UniqueFd fd(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd.valid()) return ErrnoStatus(absl::StrCat("open ", directory));
+  return fsync(fd.get()) == 0 ? absl::OkStatus() : ErrnoStatus(absl::StrCat("fsync ", directory));
+}
+
+absl::Status RemoveFile(const std::string& path) {
+  if (unlink(path.c_str()) == 0 || errno == ENOENT) return absl::OkStatus();
+  return ErrnoStatus(absl::StrCat("remove ", path));
 }
 
 }  // namespace fsdpd

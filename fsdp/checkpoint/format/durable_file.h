@@ -28,4 +28,6 @@ absl::Status ReplaceFile(const std::string& directory, const std::string& name, 
 
 absl::Status SyncDirectory(const std::string& directory);
 
+absl::Status RemoveFile(const std::string& path);  // OK if there is none.
+
 }  // namespace fsdpd

@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "base/check.h"
 
@@ -94,12 +93,12 @@ int64_t Cast(int64_t count, void* numbers) {
   return overflowed;
 }
 
-template <typename From>
-int64_t CastTo(const TensorType& to, int64_t count, void* numbers) {
-  if (to.name == "float32") return Cast<From, Fp32>(count, numbers);
-  if (to.name == "bfloat16") return Cast<From, Bf16>(count, numbers);
-  if (to.name == "float16") return Cast<From, Fp16>(count, numbers);
-  return Cast<From, Fp64>(count, numbers);
+// REQUIRES: CanCast().
+template <typename Function>
+int64_t With(const TensorType& type, Function function) {
+  if (type.name == "float32") return function(Fp32());
+  if (type.name == "bfloat16") return function(Bf16());
+  return type.name == "float16" ? function(Fp16()) : function(Fp64());
 }
 
 }  // namespace
@@ -112,10 +111,9 @@ bool CanCast(const TensorType& type) {
 int64_t CastNumbers(const TensorType& from, const TensorType& to, int64_t count, void* numbers) {
   FSDPD_CHECK(CanCast(from) && CanCast(to));
   if (&from == &to) return 0;
-  if (from.name == "float32") return CastTo<Fp32>(to, count, numbers);
-  if (from.name == "bfloat16") return CastTo<Bf16>(to, count, numbers);
-  if (from.name == "float16") return CastTo<Fp16>(to, count, numbers);
-  return CastTo<Fp64>(to, count, numbers);
+  return With(from, [&](auto source) {
+    return With(to, [&](auto target) { return Cast<decltype(source), decltype(target)>(count, numbers); });
+  });
 }
 
 bool CanCompare(const TensorType& type) {

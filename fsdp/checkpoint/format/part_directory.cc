@@ -2,7 +2,6 @@
 
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
-#include <absl/strings/strip.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -11,9 +10,10 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <system_error>
-#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -50,11 +50,9 @@ std::string ParentOf(const std::string& path) {
 bool IsOurs(const std::filesystem::directory_entry& entry) {
   std::error_code error;
   if (entry.symlink_status(error).type() != std::filesystem::file_type::regular) return false;
-  const std::string name = entry.path().filename().string();
-  for (const absl::string_view end : kOurs) {
-    if (absl::EndsWith(name, end)) return true;
-  }
-  return false;
+  return std::any_of(std::begin(kOurs), std::end(kOurs), [&](absl::string_view end) {
+    return absl::EndsWith(entry.path().filename().string(), end);
+  });
 }
 
 // Removes nothing if there is a file that no conversion writes.
@@ -106,10 +104,9 @@ std::string ReplacedBy(const std::string& target) { return absl::StrCat(target, 
 // If two renames replace one exchange, a crash between them leaves the old directory under the temporary
 // name.
 absl::Status BringBack(const std::string& target) {
-  if (access(target.c_str(), F_OK) == 0 || rename(ReplacedBy(target).c_str(), target.c_str()) == 0 ||
-      errno == ENOENT)
-    return absl::OkStatus();
-  return ErrnoStatus(absl::StrCat("rename ", ReplacedBy(target), " to ", target));
+  if (access(target.c_str(), F_OK) == 0) return absl::OkStatus();
+  const absl::Status renamed = Rename(ReplacedBy(target), target);
+  return absl::IsNotFound(renamed) ? absl::OkStatus() : renamed;
 }
 
 // Removes a directory with the mark: either the old one after the exchange, or a new one before it, including
@@ -136,25 +133,18 @@ absl::StatusOr<std::unique_ptr<PartDirectory>> PartDirectory::Create(const std::
   const bool replaces = !mark.empty();
   if (!replaces) FSDPD_RETURN_IF_ERROR(CheckTargetIsFree(whole));
   if (mkdir(part.c_str(), 0777) != 0 && errno != EEXIST) return ErrnoStatus(absl::StrCat("create ", part));
-  const int fd = open(part.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return ErrnoStatus(absl::StrCat("open ", part));
-  if (flock(fd, LOCK_EX | LOCK_NB) != 0 || !IsAt(fd, part)) {
-    close(fd);
+  UniqueFd fd(open(part.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd.valid()) return ErrnoStatus(absl::StrCat("open ", part));
+  if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0 || !IsAt(fd.get(), part))
     return absl::FailedPreconditionError(absl::StrCat(part, ": another conversion is writing to it"));
-  }
-  absl::Status ready = replaces ? BringBack(whole) : absl::OkStatus();
-  if (replaces && ready.ok()) ready = EmptyMarked(part, mark);
-  if (!ready.ok()) {
-    close(fd);
-    return ready;
-  }
-  return std::unique_ptr<PartDirectory>(new PartDirectory(whole, part, fd, replaces));
+  if (replaces) FSDPD_RETURN_IF_ERROR(BringBack(whole));
+  if (replaces) FSDPD_RETURN_IF_ERROR(EmptyMarked(part, mark));
+  return std::unique_ptr<PartDirectory>(new PartDirectory(whole, part, std::move(fd), replaces));
 }
 
 PartDirectory::~PartDirectory() {
   // If files are kept, the directory is not empty, and rmdir fails as intended.
   if (!committed_ && (!cleared_ || Clear(part_, kept_).ok())) rmdir(part_.c_str());
-  close(fd_);
 }
 
 absl::Status PartDirectory::KeepOnly(std::set<std::string> names) {

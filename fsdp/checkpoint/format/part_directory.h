@@ -23,6 +23,9 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
+
+#include "base/unique_fd.h"
 
 namespace fsdpd {
 
@@ -46,13 +49,13 @@ class PartDirectory {
   absl::Status Commit();
 
  private:
-  PartDirectory(std::string target, std::string part, int fd, bool replaces)
-      : target_(std::move(target)), part_(std::move(part)), fd_(fd), replaces_(replaces) {}
+  PartDirectory(std::string target, std::string part, UniqueFd fd, bool replaces)
+      : target_(std::move(target)), part_(std::move(part)), fd_(std::move(fd)), replaces_(replaces) {}
 
   absl::Status Replace();
 
   const std::string target_, part_;
-  const int fd_;  // Descriptor of the directory, locked.
+  const UniqueFd fd_;  // Descriptor of the directory, locked.
   const bool replaces_;
   std::set<std::string> kept_;
   bool cleared_ = false;

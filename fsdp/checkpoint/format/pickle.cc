@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 
@@ -16,61 +17,6 @@ namespace {
 constexpr size_t kStateItem = 2;
 constexpr size_t kMaxShownName = 1000;
 
-// The supported opcodes, with the names of Python's pickletools.
-enum Opcode : uint8_t {
-  kMark = '(',
-  kStop = '.',
-  kPop = '0',
-  kPopMark = '1',
-  kDup = '2',
-  kBinFloat = 'G',
-  kBinInt = 'J',
-  kBinInt1 = 'K',
-  kBinInt2 = 'M',
-  kNone = 'N',
-  kBinPersid = 'Q',
-  kReduce = 'R',
-  kBinUnicode = 'X',
-  kAppend = 'a',
-  kBuild = 'b',
-  kGlobal = 'c',
-  kDict = 'd',
-  kEmptyDict = '}',
-  kAppends = 'e',
-  kBinGet = 'h',
-  kLongBinGet = 'j',
-  kList = 'l',
-  kEmptyList = ']',
-  kBinPut = 'q',
-  kLongBinPut = 'r',
-  kSetItem = 's',
-  kTuple = 't',
-  kEmptyTuple = ')',
-  kSetItems = 'u',
-  kBinBytes = 'B',
-  kShortBinBytes = 'C',
-  kProto = 0x80,
-  kNewObj = 0x81,
-  kTuple1 = 0x85,
-  kTuple2 = 0x86,
-  kTuple3 = 0x87,
-  kNewTrue = 0x88,
-  kNewFalse = 0x89,
-  kLong1 = 0x8a,
-  kLong4 = 0x8b,
-  kShortBinUnicode = 0x8c,
-  kBinUnicode8 = 0x8d,
-  kBinBytes8 = 0x8e,
-  kEmptySet = 0x8f,
-  kAddItems = 0x90,
-  kFrozenSet = 0x91,
-  kNewObjEx = 0x92,
-  kStackGlobal = 0x93,
-  kMemoize = 0x94,
-  kFrame = 0x95,
-  kByteArray8 = 0x96,
-};
-
 class Parser {
  public:
   Parser(absl::string_view bytes, const PickleLimits& limits, std::deque<PickleValue>* values)
@@ -80,9 +26,11 @@ class Parser {
     while (true) {
       opcode_at_ = at_;
       if (at_ >= bytes_.size()) return Bad("pickle ends without STOP");
-      const auto opcode = static_cast<uint8_t>(bytes_[at_++]);
-      if (opcode == kStop) break;
-      FSDPD_RETURN_IF_ERROR(Step(opcode));
+      const auto code = static_cast<uint8_t>(bytes_[at_++]);
+      if (code == '.') break;
+      const Opcode& opcode = Opcodes()[code];
+      if (opcode.run == nullptr) return Bad(absl::StrFormat("opcode 0x%02x is not supported", code));
+      FSDPD_RETURN_IF_ERROR((this->*opcode.run)(opcode));
     }
     if (stack_.size() != 1 || !marks_.empty())
       return Bad("the stack does not hold exactly one value at STOP");
@@ -90,55 +38,80 @@ class Parser {
   }
 
  private:
-  absl::Status Bad(absl::string_view what) const {
-    return absl::DataLossError(absl::StrCat("invalid pickle, byte ", opcode_at_, ": ", what));
+  using Kind = PickleKind;
+
+  struct Opcode {
+    uint8_t code = 0;
+    absl::Status (Parser::*run)(const Opcode&) = nullptr;
+    // Bytes of the argument, items to take from the stack (0: those above the MARK), or a constant.
+    size_t number = 0;
+    Kind kind = Kind::kNone;
+  };
+
+  // The supported opcodes by code, with the names of Python's pickletools.
+  static const std::array<Opcode, 256>& Opcodes() {
+    static const auto* const opcodes = [] {
+      constexpr Opcode kSupported[] = {
+          {0x80, &Parser::CheckProtocol},             // PROTO
+          {0x95, &Parser::SkipFrame},                 // FRAME
+          {'(', &Parser::Mark},                       // MARK
+          {'0', &Parser::PopOne},                     // POP
+          {'1', &Parser::PopMarked},                  // POP_MARK
+          {'2', &Parser::Duplicate},                  // DUP
+          {'h', &Parser::Get, 1},                     // BINGET
+          {'j', &Parser::Get, 4},                     // LONG_BINGET
+          {'q', &Parser::Put, 1},                     // BINPUT
+          {'r', &Parser::Put, 4},                     // LONG_BINPUT
+          {0x94, &Parser::Put, 0},                    // MEMOIZE
+          {'N', &Parser::Constant, 0, Kind::kNone},   // NONE
+          {0x88, &Parser::Constant, 1, Kind::kBool},  // NEWTRUE
+          {0x89, &Parser::Constant, 0, Kind::kBool},  // NEWFALSE
+          {']', &Parser::Constant, 0, Kind::kList},   // EMPTY_LIST
+          {')', &Parser::Constant, 0, Kind::kTuple},  // EMPTY_TUPLE
+          {'}', &Parser::Constant, 0, Kind::kDict},   // EMPTY_DICT
+          {0x8f, &Parser::Constant, 0, Kind::kSet},   // EMPTY_SET
+          {'K', &Parser::Int, 1},                     // BININT1
+          {'M', &Parser::Int, 2},                     // BININT2
+          {'J', &Parser::Int, 4},                     // BININT
+          {0x8a, &Parser::Long, 1},                   // LONG1
+          {0x8b, &Parser::Long, 4},                   // LONG4
+          {'G', &Parser::Float},                      // BINFLOAT
+          {0x8c, &Parser::Text, 1, Kind::kString},    // SHORT_BINUNICODE
+          {'X', &Parser::Text, 4, Kind::kString},     // BINUNICODE
+          {0x8d, &Parser::Text, 8, Kind::kString},    // BINUNICODE8
+          {'C', &Parser::Text, 1, Kind::kBytes},      // SHORT_BINBYTES
+          {'B', &Parser::Text, 4, Kind::kBytes},      // BINBYTES
+          {0x8e, &Parser::Text, 8, Kind::kBytes},     // BINBYTES8
+          {0x96, &Parser::Text, 8, Kind::kBytes},     // BYTEARRAY8
+          {0x85, &Parser::Make, 1, Kind::kTuple},     // TUPLE1
+          {0x86, &Parser::Make, 2, Kind::kTuple},     // TUPLE2
+          {0x87, &Parser::Make, 3, Kind::kTuple},     // TUPLE3
+          {'t', &Parser::Make, 0, Kind::kTuple},      // TUPLE
+          {'l', &Parser::Make, 0, Kind::kList},       // LIST
+          {'d', &Parser::Make, 0, Kind::kDict},       // DICT
+          {0x91, &Parser::Make, 0, Kind::kSet},       // FROZENSET
+          {'a', &Parser::Extend, 1, Kind::kList},     // APPEND
+          {'s', &Parser::Extend, 2, Kind::kDict},     // SETITEM
+          {'e', &Parser::Extend, 0, Kind::kList},     // APPENDS
+          {0x90, &Parser::Extend, 0, Kind::kSet},     // ADDITEMS
+          {'u', &Parser::Extend, 0, Kind::kDict},     // SETITEMS
+          {'c', &Parser::Global},                     // GLOBAL
+          {0x93, &Parser::StackGlobal},               // STACK_GLOBAL
+          {'R', &Parser::NewObject, 2},               // REDUCE
+          {0x81, &Parser::NewObject, 2},              // NEWOBJ
+          {0x92, &Parser::NewObject, 3},              // NEWOBJ_EX
+          {'b', &Parser::Build},                      // BUILD
+          {'Q', &Parser::Outside},                    // BINPERSID
+      };
+      auto* const by_code = new std::array<Opcode, 256>();
+      for (const Opcode& opcode : kSupported) (*by_code)[opcode.code] = opcode;
+      return by_code;
+    }();
+    return *opcodes;
   }
 
-  absl::Status Step(uint8_t opcode) {
-    switch (opcode) {
-      case kProto:
-      case kFrame:
-      case kMark:
-      case kPop:
-      case kPopMark:
-      case kDup:
-        return Structure(opcode);
-      case kBinGet:
-      case kLongBinGet:
-      case kBinPut:
-      case kLongBinPut:
-      case kMemoize:
-        return Memo(opcode);
-      case kNone:
-      case kNewTrue:
-      case kNewFalse:
-      case kBinInt:
-      case kBinInt1:
-      case kBinInt2:
-      case kLong1:
-      case kLong4:
-      case kBinFloat:
-        return Number(opcode);
-      case kShortBinUnicode:
-      case kBinUnicode:
-      case kBinUnicode8:
-        return Text(PickleKind::kString, opcode == kShortBinUnicode ? 1 : opcode == kBinUnicode ? 4 : 8);
-      case kShortBinBytes:
-      case kBinBytes:
-      case kBinBytes8:
-      case kByteArray8:
-        return Text(PickleKind::kBytes, opcode == kShortBinBytes ? 1 : opcode == kBinBytes ? 4 : 8);
-      case kGlobal:
-      case kStackGlobal:
-      case kReduce:
-      case kNewObj:
-      case kNewObjEx:
-      case kBuild:
-      case kBinPersid:
-        return Object(opcode);
-      default:
-        return Container(opcode);
-    }
+  absl::Status Bad(absl::string_view what) const {
+    return absl::DataLossError(absl::StrCat("invalid pickle, byte ", opcode_at_, ": ", what));
   }
 
   // --- Bytes ---
@@ -158,6 +131,13 @@ class Parser {
     return absl::OkStatus();
   }
 
+  // Bytes with their length in front.
+  absl::Status TakeSized(size_t width, absl::string_view* taken) {
+    uint64_t size = 0;
+    FSDPD_RETURN_IF_ERROR(TakeUnsigned(width, &size));
+    return Take(size, taken);
+  }
+
   absl::Status TakeLine(absl::string_view* line) {
     const size_t end = bytes_.find('\n', at_);
     if (end == absl::string_view::npos) return Bad("unterminated name");
@@ -174,7 +154,7 @@ class Parser {
     return stack_.size() - floor() >= count ? absl::OkStatus() : Bad("stack underflow");
   }
 
-  absl::StatusOr<PickleValue*> Push(PickleKind kind) {
+  absl::StatusOr<PickleValue*> Push(Kind kind) {
     if (static_cast<int64_t>(values_->size()) >= limits_.values) {
       return Bad(absl::StrCat("more than ", limits_.values, " values"));
     }
@@ -190,13 +170,21 @@ class Parser {
     return value;
   }
 
-  // Pops the values above the topmost MARK, and the MARK.
-  absl::StatusOr<std::vector<PickleValue*>> PopToMark() {
-    if (marks_.empty()) return Bad("no MARK on the stack");
-    std::vector<PickleValue*> above(stack_.begin() + static_cast<int64_t>(marks_.back()), stack_.end());
-    stack_.resize(marks_.back());
-    marks_.pop_back();
-    return above;
+  // Pops the topmost `count` values; 0: those above the topmost MARK, and the MARK.
+  absl::StatusOr<std::vector<PickleValue*>> PopItems(size_t count) {
+    if (count == 0 && marks_.empty()) return Bad("no MARK on the stack");
+    if (count > 0) FSDPD_RETURN_IF_ERROR(Need(count));
+    const size_t begin = count > 0 ? stack_.size() - count : marks_.back();
+    std::vector<PickleValue*> items(stack_.begin() + static_cast<int64_t>(begin), stack_.end());
+    stack_.resize(begin);
+    if (count == 0) marks_.pop_back();
+    return items;
+  }
+
+  absl::StatusOr<std::vector<PickleValue*>> PopItemsOf(const Opcode& opcode) {
+    FSDPD_ASSIGN_OR_RETURN(std::vector<PickleValue*> items, PopItems(opcode.number));
+    if (opcode.kind == Kind::kDict && items.size() % 2 != 0) return Bad("key without a value");
+    return items;
   }
 
   // A child is immutable from here on: it has left the stack, and is fixed if it comes back from the memo.
@@ -218,49 +206,56 @@ class Parser {
     return value->fixed ? Bad("modifies a value that is already shared") : absl::OkStatus();
   }
 
-  // --- Opcodes ---
-
-  absl::Status Structure(uint8_t opcode) {
-    uint64_t number = 0;
-    switch (opcode) {
-      case kProto:
-        FSDPD_RETURN_IF_ERROR(TakeUnsigned(1, &number));
-        return number <= 5 ? absl::OkStatus() : Bad(absl::StrCat("protocol ", number));
-      case kFrame:
-        // A hint for readers that prefetch.
-        return TakeUnsigned(8, &number);
-      case kMark:
-        marks_.push_back(stack_.size());
-        return absl::OkStatus();
-      case kPop:
-        if (stack_.size() == floor() && !marks_.empty()) {
-          marks_.pop_back();
-          return absl::OkStatus();
-        }
-        FSDPD_RETURN_IF_ERROR(Need(1));
-        Pop();
-        return absl::OkStatus();
-      case kPopMark:
-        return PopToMark().status();
-      default:
-        FSDPD_RETURN_IF_ERROR(Need(1));
-        stack_.back()->fixed = true;
-        stack_.push_back(stack_.back());
-        return absl::OkStatus();
-    }
+  // Pushes a value that is also elsewhere.
+  absl::Status PushShared(PickleValue* value) {
+    value->fixed = true;
+    stack_.push_back(value);
+    return absl::OkStatus();
   }
 
-  absl::Status Memo(uint8_t opcode) {
-    uint64_t index = memo_.size();
-    if (opcode != kMemoize) {
-      FSDPD_RETURN_IF_ERROR(TakeUnsigned(opcode == kBinGet || opcode == kBinPut ? 1 : 4, &index));
-    }
-    if (opcode == kBinGet || opcode == kLongBinGet) {
-      if (index >= memo_.size() || memo_[index] == nullptr) return Bad(absl::StrCat("unknown memo ", index));
-      memo_[index]->fixed = true;
-      stack_.push_back(memo_[index]);
+  // --- Opcodes ---
+
+  absl::Status CheckProtocol(const Opcode&) {
+    uint64_t number = 0;
+    FSDPD_RETURN_IF_ERROR(TakeUnsigned(1, &number));
+    return number <= 5 ? absl::OkStatus() : Bad(absl::StrCat("protocol ", number));
+  }
+
+  absl::Status SkipFrame(const Opcode&) {  // A hint for readers that prefetch.
+    uint64_t bytes = 0;
+    return TakeUnsigned(8, &bytes);
+  }
+
+  absl::Status Mark(const Opcode&) {
+    marks_.push_back(stack_.size());
+    return absl::OkStatus();
+  }
+
+  absl::Status PopOne(const Opcode&) {
+    if (stack_.size() == floor() && !marks_.empty()) {
+      marks_.pop_back();
       return absl::OkStatus();
     }
+    return PopItems(1).status();
+  }
+
+  absl::Status PopMarked(const Opcode&) { return PopItems(0).status(); }
+
+  absl::Status Duplicate(const Opcode&) {
+    FSDPD_RETURN_IF_ERROR(Need(1));
+    return PushShared(stack_.back());
+  }
+
+  absl::Status Get(const Opcode& opcode) {
+    uint64_t index = 0;
+    FSDPD_RETURN_IF_ERROR(TakeUnsigned(opcode.number, &index));
+    if (index >= memo_.size() || memo_[index] == nullptr) return Bad(absl::StrCat("unknown memo ", index));
+    return PushShared(memo_[index]);
+  }
+
+  absl::Status Put(const Opcode& opcode) {
+    uint64_t index = memo_.size();
+    if (opcode.number > 0) FSDPD_RETURN_IF_ERROR(TakeUnsigned(opcode.number, &index));
     FSDPD_RETURN_IF_ERROR(Need(1));
     // Memo indices are consecutive from 0: one beyond the byte count is damage, and must not allocate memory.
     if (index > opcode_at_) return Bad(absl::StrCat("memo ", index, " is out of order"));
@@ -269,191 +264,123 @@ class Parser {
     return absl::OkStatus();
   }
 
-  absl::Status Number(uint8_t opcode) {
-    FSDPD_ASSIGN_OR_RETURN(PickleValue * value, Push(PickleKind::kInt));
-    uint64_t bits = 0;
-    switch (opcode) {
-      case kNone:
-        value->kind = PickleKind::kNone;
-        return absl::OkStatus();
-      case kNewTrue:
-      case kNewFalse:
-        value->kind = PickleKind::kBool;
-        value->integer = opcode == kNewTrue ? 1 : 0;
-        return absl::OkStatus();
-      case kBinInt:
-        FSDPD_RETURN_IF_ERROR(TakeUnsigned(4, &bits));
-        value->integer = static_cast<int32_t>(bits);
-        return absl::OkStatus();
-      case kBinInt1:
-      case kBinInt2:
-        FSDPD_RETURN_IF_ERROR(TakeUnsigned(opcode == kBinInt1 ? 1 : 2, &bits));
-        value->integer = static_cast<int64_t>(bits);
-        return absl::OkStatus();
-      case kBinFloat:
-        FSDPD_RETURN_IF_ERROR(TakeUnsigned(8, &bits));
-        bits = __builtin_bswap64(bits);
-        value->kind = PickleKind::kFloat;
-        memcpy(&value->real, &bits, sizeof(bits));
-        return absl::OkStatus();
-      default:
-        return Long(opcode == kLong1 ? 1 : 4, value);
-    }
+  absl::Status Constant(const Opcode& opcode) {
+    FSDPD_ASSIGN_OR_RETURN(PickleValue * value, Push(opcode.kind));
+    value->integer = static_cast<int64_t>(opcode.number);
+    return absl::OkStatus();
   }
 
-  absl::Status Long(size_t width, PickleValue* value) {
-    uint64_t size = 0;
-    FSDPD_RETURN_IF_ERROR(TakeUnsigned(width, &size));
+  absl::Status Int(const Opcode& opcode) {
+    FSDPD_ASSIGN_OR_RETURN(PickleValue * value, Push(Kind::kInt));
+    uint64_t bits = 0;
+    FSDPD_RETURN_IF_ERROR(TakeUnsigned(opcode.number, &bits));
+    value->integer = static_cast<int32_t>(bits);  // Only the one with 4 bytes has a sign.
+    return absl::OkStatus();
+  }
+
+  absl::Status Float(const Opcode&) {
+    FSDPD_ASSIGN_OR_RETURN(PickleValue * value, Push(Kind::kFloat));
+    uint64_t bits = 0;
+    FSDPD_RETURN_IF_ERROR(TakeUnsigned(8, &bits));
+    bits = __builtin_bswap64(bits);
+    memcpy(&value->real, &bits, sizeof(bits));
+    return absl::OkStatus();
+  }
+
+  absl::Status Long(const Opcode& opcode) {
+    FSDPD_ASSIGN_OR_RETURN(PickleValue * value, Push(Kind::kInt));
     absl::string_view digits;
-    FSDPD_RETURN_IF_ERROR(Take(size, &digits));
-    if (size > 8) {
-      value->kind = PickleKind::kBigInt;
+    FSDPD_RETURN_IF_ERROR(TakeSized(opcode.number, &digits));
+    if (digits.size() > 8) {
+      value->kind = Kind::kBigInt;
       value->text = digits;
       return absl::OkStatus();
     }
     uint64_t bits = !digits.empty() && (digits.back() & 0x80) != 0 ? ~uint64_t{0} : 0;
-    memcpy(&bits, digits.data(), size);
+    memcpy(&bits, digits.data(), digits.size());
     value->integer = static_cast<int64_t>(bits);
     return absl::OkStatus();
   }
 
-  absl::Status Text(PickleKind kind, size_t width) {
-    uint64_t size = 0;
-    FSDPD_RETURN_IF_ERROR(TakeUnsigned(width, &size));
+  absl::Status Text(const Opcode& opcode) {
     absl::string_view text;
-    FSDPD_RETURN_IF_ERROR(Take(size, &text));
-    FSDPD_ASSIGN_OR_RETURN(PickleValue * value, Push(kind));
+    FSDPD_RETURN_IF_ERROR(TakeSized(opcode.number, &text));
+    FSDPD_ASSIGN_OR_RETURN(PickleValue * value, Push(opcode.kind));
     value->text = text;
     return absl::OkStatus();
   }
 
-  absl::Status Object(uint8_t opcode) {
-    switch (opcode) {
-      case kGlobal: {
-        FSDPD_ASSIGN_OR_RETURN(PickleValue * value, Push(PickleKind::kClass));
-        FSDPD_RETURN_IF_ERROR(TakeLine(&value->text));
-        return TakeLine(&value->name);
-      }
-      case kStackGlobal: {
-        FSDPD_RETURN_IF_ERROR(Need(2));
-        const PickleValue* name = Pop();
-        const PickleValue* module = Pop();
-        if (name->kind != PickleKind::kString || module->kind != PickleKind::kString) {
-          return Bad("class name is not a string");
-        }
-        FSDPD_ASSIGN_OR_RETURN(PickleValue * value, Push(PickleKind::kClass));
-        value->text = module->text;
-        value->name = name->text;
-        return absl::OkStatus();
-      }
-      case kBinPersid: {
-        FSDPD_RETURN_IF_ERROR(Need(1));
-        const PickleValue* id = Pop();
-        FSDPD_ASSIGN_OR_RETURN(PickleValue * value, Push(PickleKind::kOutside));
-        return Add(value, id);
-      }
-      case kBuild: {
-        FSDPD_RETURN_IF_ERROR(Need(2));
-        const PickleValue* state = Pop();
-        PickleValue* object = stack_.back();
-        if (object->kind != PickleKind::kObject) return Bad("BUILD of a value that is not an object");
-        if (object->state() != nullptr) return Bad("second BUILD of one object");
-        FSDPD_RETURN_IF_ERROR(Mutable(object));
-        FSDPD_RETURN_IF_ERROR(Add(object, state));
-        object->items[kStateItem] = state;
-        object->items.pop_back();
-        return absl::OkStatus();
-      }
-      default:
-        return NewObject(opcode);
-    }
+  absl::Status Make(const Opcode& opcode) {
+    FSDPD_ASSIGN_OR_RETURN(const std::vector<PickleValue*> items, PopItemsOf(opcode));
+    FSDPD_ASSIGN_OR_RETURN(PickleValue * value, Push(opcode.kind));
+    return AddAll(value, items);
   }
 
-  absl::Status NewObject(uint8_t opcode) {
-    FSDPD_RETURN_IF_ERROR(Need(opcode == kNewObjEx ? 3 : 2));
-    if (opcode == kNewObjEx) {
+  // Adds items to the container of this kind on the stack, or to an object that acts like one.
+  absl::Status Extend(const Opcode& opcode) {
+    FSDPD_ASSIGN_OR_RETURN(const std::vector<PickleValue*> items, PopItemsOf(opcode));
+    FSDPD_RETURN_IF_ERROR(Need(1));
+    PickleValue* value = stack_.back();
+    if (value->kind != opcode.kind && value->kind != Kind::kObject)
+      return Bad("items for a value that is not a container");
+    FSDPD_RETURN_IF_ERROR(Mutable(value));
+    return AddAll(value, items);
+  }
+
+  absl::Status Global(const Opcode&) {
+    FSDPD_ASSIGN_OR_RETURN(PickleValue * value, Push(Kind::kClass));
+    FSDPD_RETURN_IF_ERROR(TakeLine(&value->text));
+    return TakeLine(&value->name);
+  }
+
+  absl::Status StackGlobal(const Opcode&) {
+    FSDPD_RETURN_IF_ERROR(Need(2));
+    const PickleValue* name = Pop();
+    const PickleValue* module = Pop();
+    if (name->kind != Kind::kString || module->kind != Kind::kString)
+      return Bad("class name is not a string");
+    FSDPD_ASSIGN_OR_RETURN(PickleValue * value, Push(Kind::kClass));
+    value->text = module->text;
+    value->name = name->text;
+    return absl::OkStatus();
+  }
+
+  absl::Status NewObject(const Opcode& opcode) {
+    FSDPD_RETURN_IF_ERROR(Need(opcode.number));
+    if (opcode.number == 3) {
       const PickleValue* named = Pop();
-      if (named->kind != PickleKind::kDict || !named->items.empty())
+      if (named->kind != Kind::kDict || !named->items.empty())
         return Bad("keyword arguments are not supported");
     }
     const PickleValue* arguments = Pop();
     const PickleValue* of = Pop();
-    if (of->kind != PickleKind::kClass) return Bad("the class of an object is not a name");
-    if (arguments->kind != PickleKind::kTuple) return Bad("the arguments of an object are not a tuple");
-    FSDPD_ASSIGN_OR_RETURN(PickleValue * value, Push(PickleKind::kObject));
+    if (of->kind != Kind::kClass) return Bad("the class of an object is not a name");
+    if (arguments->kind != Kind::kTuple) return Bad("the arguments of an object are not a tuple");
+    FSDPD_ASSIGN_OR_RETURN(PickleValue * value, Push(Kind::kObject));
     FSDPD_RETURN_IF_ERROR(Add(value, of));
     FSDPD_RETURN_IF_ERROR(Add(value, arguments));
     value->items.push_back(nullptr);
     return absl::OkStatus();
   }
 
-  absl::Status Container(uint8_t opcode) {
-    switch (opcode) {
-      case kEmptyList:
-        return Push(PickleKind::kList).status();
-      case kEmptyTuple:
-        return Push(PickleKind::kTuple).status();
-      case kEmptyDict:
-        return Push(PickleKind::kDict).status();
-      case kEmptySet:
-        return Push(PickleKind::kSet).status();
-      case kTuple1:
-      case kTuple2:
-      case kTuple3: {
-        const size_t count = opcode - kTuple1 + 1;
-        FSDPD_RETURN_IF_ERROR(Need(count));
-        const std::vector<PickleValue*> items(stack_.end() - static_cast<int64_t>(count), stack_.end());
-        stack_.resize(stack_.size() - count);
-        return PushFull(PickleKind::kTuple, items);
-      }
-      case kTuple:
-      case kList:
-      case kDict:
-      case kFrozenSet: {
-        FSDPD_ASSIGN_OR_RETURN(const std::vector<PickleValue*> items, PopToMark());
-        if (opcode == kDict && items.size() % 2 != 0) return Bad("key without a value");
-        return PushFull(opcode == kTuple  ? PickleKind::kTuple
-                        : opcode == kList ? PickleKind::kList
-                        : opcode == kDict ? PickleKind::kDict
-                                          : PickleKind::kSet,
-                        items);
-      }
-      case kAppend:
-      case kSetItem: {
-        const size_t count = opcode == kAppend ? 1 : 2;
-        FSDPD_RETURN_IF_ERROR(Need(count + 1));
-        const std::vector<PickleValue*> items(stack_.end() - static_cast<int64_t>(count), stack_.end());
-        stack_.resize(stack_.size() - count);
-        return Extend(opcode == kAppend ? PickleKind::kList : PickleKind::kDict, items);
-      }
-      case kAppends:
-      case kAddItems:
-      case kSetItems: {
-        FSDPD_ASSIGN_OR_RETURN(const std::vector<PickleValue*> items, PopToMark());
-        if (opcode == kSetItems && items.size() % 2 != 0) return Bad("key without a value");
-        return Extend(opcode == kAppends    ? PickleKind::kList
-                      : opcode == kAddItems ? PickleKind::kSet
-                                            : PickleKind::kDict,
-                      items);
-      }
-      default:
-        return Bad(absl::StrFormat("opcode 0x%02x is not supported", opcode));
-    }
+  absl::Status Build(const Opcode&) {
+    FSDPD_RETURN_IF_ERROR(Need(2));
+    const PickleValue* state = Pop();
+    PickleValue* object = stack_.back();
+    if (object->kind != Kind::kObject) return Bad("BUILD of a value that is not an object");
+    if (object->state() != nullptr) return Bad("second BUILD of one object");
+    FSDPD_RETURN_IF_ERROR(Mutable(object));
+    FSDPD_RETURN_IF_ERROR(Add(object, state));
+    object->items[kStateItem] = state;
+    object->items.pop_back();
+    return absl::OkStatus();
   }
 
-  absl::Status PushFull(PickleKind kind, const std::vector<PickleValue*>& items) {
-    FSDPD_ASSIGN_OR_RETURN(PickleValue * value, Push(kind));
-    return AddAll(value, items);
-  }
-
-  // Adds items to the container of this kind on the stack, or to an object that acts like one.
-  absl::Status Extend(PickleKind kind, const std::vector<PickleValue*>& items) {
+  absl::Status Outside(const Opcode&) {
     FSDPD_RETURN_IF_ERROR(Need(1));
-    PickleValue* value = stack_.back();
-    if (value->kind != kind && value->kind != PickleKind::kObject)
-      return Bad("items for a value that is not a container");
-    FSDPD_RETURN_IF_ERROR(Mutable(value));
-    return AddAll(value, items);
+    const PickleValue* id = Pop();
+    FSDPD_ASSIGN_OR_RETURN(PickleValue * value, Push(Kind::kOutside));
+    return Add(value, id);
   }
 
   const absl::string_view bytes_;
@@ -522,37 +449,25 @@ bool IsUtf8(absl::string_view text) {
 
 std::string DescribePickled(const PickleValue& value) {
   switch (value.kind) {
-    case PickleKind::kNone:
-      return "None";
     case PickleKind::kBool:
       return value.integer != 0 ? "True" : "False";
     case PickleKind::kInt:
       return absl::StrCat(value.integer);
-    case PickleKind::kBigInt:
-      return "an integer of more than 64 bits";
     case PickleKind::kFloat:
       // The sign of a NaN has no meaning, and differs between machines.
       return std::isnan(value.real) ? "nan" : absl::StrCat(value.real);
-    case PickleKind::kString:
-      return "a string";
-    case PickleKind::kBytes:
-      return "bytes";
-    case PickleKind::kList:
-      return "a list";
-    case PickleKind::kTuple:
-      return "a tuple";
-    case PickleKind::kSet:
-      return "a set";
-    case PickleKind::kDict:
-      return "a dict";
     case PickleKind::kClass:
       return absl::StrCat("the class ", ClassName(value));
     case PickleKind::kObject:
       return ClassName(value.of());
-    case PickleKind::kOutside:
-      return "a storage";
+    default:
+      break;
   }
-  return "?";
+  constexpr const char* kOthers[] = {"None",    "",         "",       "an integer of more than 64 bits",
+                                     "",        "a string", "bytes",  "a list",
+                                     "a tuple", "a set",    "a dict", "",
+                                     "",        "a storage"};
+  return kOthers[static_cast<size_t>(value.kind)];
 }
 
 }  // namespace fsdpd

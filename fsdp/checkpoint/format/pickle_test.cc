@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <limits>
 
 #include "fsdp/checkpoint/format/pickle_writer.h"
@@ -39,11 +38,9 @@ TEST(Pickle, ParsesWriterOutput) {
                                         std::numeric_limits<int64_t>::max(),
                                         std::numeric_limits<int64_t>::min()};
   PickleWriter writer;
-  writer.EmptyDict();
-  writer.Mark();
+  writer.BeginDict();
   writer.Text("numbers");
-  writer.EmptyList();
-  writer.Mark();
+  writer.BeginList();
   for (const int64_t number : numbers) writer.Int(number);
   writer.Appends();
   writer.Text("rest");

@@ -11,46 +11,35 @@ namespace fsdpd {
 
 PickleWriter::PickleWriter() : bytes_("\x80\x02") {}
 
-void PickleWriter::AppendUnsigned(uint64_t value, int width) {
-  bytes_.append(reinterpret_cast<const char*>(&value), width);
+void PickleWriter::Append(char opcode, uint64_t argument, int width) {
+  bytes_ += opcode;
+  bytes_.append(reinterpret_cast<const char*>(&argument), width);
 }
 
 void PickleWriter::Int(int64_t value) {
   const auto bits = static_cast<uint64_t>(value);
-  if (value >= 0 && value <= 0xff) {
-    bytes_ += 'K';
-    return AppendUnsigned(bits, 1);
-  }
-  if (value >= 0 && value <= 0xffff) {
-    bytes_ += 'M';
-    return AppendUnsigned(bits, 2);
-  }
-  if (value >= INT32_MIN && value <= INT32_MAX) {
-    bytes_ += 'J';
-    return AppendUnsigned(bits, 4);
-  }
+  if (value >= 0 && value <= 0xff) return Append('K', bits, 1);
+  if (value >= 0 && value <= 0xffff) return Append('M', bits, 2);
+  if (value >= INT32_MIN && value <= INT32_MAX) return Append('J', bits, 4);
   // The fewest bytes that hold the value and its sign.
   int width = 8;
   const auto fits = [&](int bytes) {
     return value == static_cast<int64_t>(bits << (64 - 8 * bytes)) >> (64 - 8 * bytes);
   };
   while (fits(width - 1)) --width;
-  bytes_ += '\x8a';
-  AppendUnsigned(width, 1);
-  AppendUnsigned(bits, width);
+  Append('\x8a', width, 1);
+  bytes_.append(reinterpret_cast<const char*>(&bits), width);
 }
 
 void PickleWriter::Float(double value) {
   uint64_t bits = 0;
   memcpy(&bits, &value, sizeof(bits));
-  bytes_ += 'G';
-  AppendUnsigned(__builtin_bswap64(bits), 8);
+  Append('G', __builtin_bswap64(bits), 8);
 }
 
 void PickleWriter::Text(absl::string_view text) {
   if (Known(absl::StrCat("t", text))) return;
-  bytes_ += 'X';
-  AppendUnsigned(text.size(), 4);
+  Append('X', text.size(), 4);
   bytes_.append(text.data(), text.size());
   Remember();
 }
@@ -69,15 +58,13 @@ bool PickleWriter::Known(const std::string& key) {
 }
 
 int64_t PickleWriter::Remember() {
-  bytes_ += remembered_ < 256 ? 'q' : 'r';
-  AppendUnsigned(remembered_, remembered_ < 256 ? 1 : 4);
+  remembered_ < 256 ? Append('q', remembered_, 1) : Append('r', remembered_, 4);
   return remembered_++;
 }
 
 void PickleWriter::Again(int64_t remembered) {
   FSDPD_CHECK(remembered < remembered_);
-  bytes_ += remembered < 256 ? 'h' : 'j';
-  AppendUnsigned(remembered, remembered < 256 ? 1 : 4);
+  remembered < 256 ? Append('h', remembered, 1) : Append('j', remembered, 4);
 }
 
 std::string PickleWriter::Take() {

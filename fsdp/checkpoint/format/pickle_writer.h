@@ -1,9 +1,9 @@
 // Writer for Python pickles, one opcode per call, in protocol 2 like torch.save: only opcodes that torch's
 // weights_only reader supports.
 //
-// Containers are written as Python does: EmptyDict(); Mark(); key; value; ...; SetItems(). An object is a
-// Class(), its argument tuple and NewObject() or Reduce(), then its state and Build(). Repeated texts and
-// classes are fetched from the memo. Take() ends the pickle.
+// Containers are written as Python does: BeginDict(); key; value; ...; SetItems(). An object is a Class(),
+// its argument tuple and NewObject() or Reduce(), then its state and Build(). Repeated texts and classes are
+// fetched from the memo. Take() ends the pickle.
 //
 // Not thread-safe. No errors: calls are written as they come.
 #pragma once
@@ -32,8 +32,9 @@ class PickleWriter {
   void Tuple() { bytes_ += 't'; }                                         // Wraps everything above the mark.
   void TupleOf(int count) { bytes_ += static_cast<char>(0x84 + count); }  // Wraps the last 1 to 3 values.
   void EmptyList() { bytes_ += ']'; }
+  void BeginList() { bytes_ += "]("; }  // Items up to Appends().
   void Appends() { bytes_ += 'e'; }
-  void EmptyDict() { bytes_ += '}'; }
+  void BeginDict() { bytes_ += "}("; }  // Keys and values up to SetItems().
   void SetItems() { bytes_ += 'u'; }
 
   void NewObject() { bytes_ += '\x81'; }  // Class, tuple: cls.__new__(cls, *tuple).
@@ -48,7 +49,7 @@ class PickleWriter {
   std::string Take();  // Ends the pickle and returns it.
 
  private:
-  void AppendUnsigned(uint64_t value, int width);
+  void Append(char opcode, uint64_t argument, int width);
   bool Known(const std::string& key);
 
   std::string bytes_;

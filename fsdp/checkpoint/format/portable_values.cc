@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "fsdp/checkpoint/format/torch_save.h"
+
 namespace fsdpd {
 namespace {
 
@@ -50,11 +52,16 @@ void WritePortable(const PortableValue& kept, PickleWriter* writer) {
   if (const auto* integer = std::get_if<int64_t>(&kept.value)) return writer->Int(*integer);
   if (const auto* real = std::get_if<double>(&kept.value)) return writer->Float(*real);
   if (const auto* text = std::get_if<std::string>(&kept.value)) return writer->Text(*text);
-  writer->EmptyList();
-  writer->Mark();
+  writer->BeginList();
   for (const PortableValue& item : std::get<std::vector<PortableValue>>(kept.value))
     WritePortable(item, writer);
   writer->Appends();
+}
+
+std::string SavedPortable(const PortableValue& kept) {
+  PickleWriter writer;
+  WritePortable(kept, &writer);
+  return TorchSaved(writer.Take());
 }
 
 std::optional<std::string> PortableText(const PortableValues& values, const std::string& name) {

@@ -28,6 +28,7 @@ std::optional<PortableValue> ToPortable(const PickleValue& value);
 
 // Pickles it like torch.save.
 void WritePortable(const PortableValue& kept, PickleWriter* writer);
+std::string SavedPortable(const PortableValue& kept);  // A whole record (TorchSaved).
 
 // The value if it is a text, or a nonnegative number; otherwise nullopt.
 std::optional<std::string> PortableText(const PortableValues& values, const std::string& name);

@@ -18,15 +18,13 @@ Pickle PickledBy(const std::function<void(PickleWriter*)>& write) {
 
 TEST(PortableValues, RoundTrip) {
   const auto write = [](PickleWriter* writer) {
-    writer->EmptyList();
-    writer->Mark();
+    writer->BeginList();
     writer->None();
     writer->Bool(true);
     writer->Int(-5);
     writer->Float(0.25);
     writer->Text("grüß");
-    writer->EmptyList();
-    writer->Mark();
+    writer->BeginList();
     writer->Int(int64_t{1} << 40);
     writer->Appends();
     writer->Appends();
@@ -41,7 +39,10 @@ TEST(PortableValues, RoundTrip) {
 
 TEST(PortableValues, OtherKindsAreNullopt) {
   EXPECT_FALSE(ToPortable(PickledBy([](PickleWriter* writer) { writer->Class("os", "system"); }).root()));
-  EXPECT_FALSE(ToPortable(PickledBy([](PickleWriter* writer) { writer->EmptyDict(); }).root()));
+  EXPECT_FALSE(ToPortable(PickledBy([](PickleWriter* writer) {
+                            writer->BeginDict();
+                            writer->SetItems();
+                          }).root()));
   PickleValue text;
   text.kind = PickleKind::kString;
   text.text = "\xff";

@@ -1,5 +1,5 @@
 // Interfaces for named tensors in a directory of any format, which conversions read from and write to.
-// Implementations: DCP (dcp_store.h) and Hugging Face safetensors (hf_store.h).
+// Implementations: DCP (dcp_reader.h, dcp_store.h) and Hugging Face safetensors (hf_store.h).
 //
 // Thread safety: Read() and Write() are thread-safe; everything else must be called before or after them.
 // Errors: those of the format's reader and writer, which name the file or tensor.
@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fsdp/checkpoint/format/tensor_type.h"
@@ -85,13 +86,17 @@ struct CompleteFile {
 // The directory can be read only after Finish().
 class TensorWriter {
  public:
+  // `begins`: the first tensor of each file.
+  explicit TensorWriter(std::vector<size_t> begins) : begins_(std::move(begins)) {}
   virtual ~TensorWriter() = default;
 
   // Writes the tensor with that index, once for each tensor that is not in a complete file.
   virtual absl::Status Write(size_t tensor, const void* numbers) = 0;
 
   // Index of the file that contains the tensor, from 0.
-  virtual size_t FileOf(size_t tensor) const = 0;
+  size_t FileOf(size_t tensor) const {
+    return std::upper_bound(begins_.begin(), begins_.end(), tensor) - begins_.begin() - 1;
+  }
 
   virtual bool IsComplete(size_t file) const = 0;
 
@@ -102,11 +107,46 @@ class TensorWriter {
   // readable.
   virtual absl::Status Finish() = 0;
 
-  virtual int64_t files() const = 0;
+  int64_t files() const { return static_cast<int64_t>(begins_.size()); }
+
+ protected:
+  // One past the last of the file's tensors, which are `tensors` in total.
+  size_t EndOf(size_t file, size_t tensors) const {
+    return file + 1 < begins_.size() ? begins_[file + 1] : tensors;
+  }
+  absl::Status FinishFiles();  // All that are not complete.
+
+  const std::vector<size_t> begins_;
 };
+
+// The one with this name and size; null if there is none.
+const CompleteFile* FindComplete(const std::vector<CompleteFile>& files, const std::string& name,
+                                 int64_t bytes);
 
 // Divides tensors of these sizes into files of at most `most_bytes` each, in order; returns the first tensor
 // of each file. A larger tensor gets its own file.
 std::vector<size_t> FileBegins(const std::vector<int64_t>& tensor_bytes, int64_t most_bytes);
+
+// Visits the runs of `part` (elements that are contiguous in both `from` and `to`, which contain it), in
+// order. The rectangles must outlive it.
+class Runs {
+ public:
+  Runs(const Rectangle& part, const Rectangle& from, const Rectangle& to);
+
+  int64_t length() const { return length_; }
+  // First element of the current run, as its index in the row-major rectangle.
+  int64_t from() const { return NumberIn(from_, at_); }
+  int64_t to() const { return NumberIn(to_, at_); }
+
+  bool Next();  // False after the last run.
+
+  static int64_t NumberIn(const Rectangle& whole, const std::vector<int64_t>& at);
+
+ private:
+  const Rectangle &part_, &from_, &to_;
+  std::vector<int64_t> at_;
+  size_t outer_;  // Number of dimensions that are iterated.
+  int64_t length_ = 1;
+};
 
 }  // namespace fsdpd

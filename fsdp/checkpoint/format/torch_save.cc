@@ -119,6 +119,7 @@ struct Archive {
     }
     return nullptr;
   }
+  const ZipMember* pickle() const { return Find("data.pkl"); }
 };
 
 absl::StatusOr<Archive> ReadArchive(int64_t size, const ReadAt& read) {
@@ -135,13 +136,8 @@ absl::StatusOr<Archive> ReadArchive(int64_t size, const ReadAt& read) {
     if (name == "big") return absl::UnimplementedError("byte order 'big' is not supported");
     if (name != "little") return Bad("unknown byte order");
   }
+  if (archive.pickle() == nullptr) return Bad("data.pkl is missing");
   return archive;
-}
-
-absl::StatusOr<const ZipMember*> FindPickle(const Archive& archive) {
-  const ZipMember* member = archive.Find("data.pkl");
-  if (member == nullptr) return Bad("data.pkl is missing");
-  return member;
 }
 
 absl::StatusOr<std::vector<int64_t>> ReadInts(const PickleValue& value) {
@@ -211,6 +207,21 @@ absl::Status CheckWithin(const SavedTensor& tensor) {
                                         "] for a storage of ", tensor.storage.size, " bytes"));
 }
 
+absl::StatusOr<SavedTensor> TensorOf(const PickleValue& value, const Archive& archive) {
+  FSDPD_ASSIGN_OR_RETURN(const PickleValue* rebuild, FindRebuild(&value));
+  const std::vector<const PickleValue*>& arguments = rebuild->arguments().items;
+  if (arguments.size() < 4 || arguments[1]->kind != PickleKind::kInt || arguments[1]->integer < 0) {
+    return Bad("the tensor lacks storage, offset, size or stride");
+  }
+  SavedTensor tensor;
+  FSDPD_RETURN_IF_ERROR(ReadStorage(archive, arguments, &tensor));
+  tensor.first = arguments[1]->integer;
+  FSDPD_ASSIGN_OR_RETURN(tensor.shape, ReadInts(*arguments[2]));
+  FSDPD_ASSIGN_OR_RETURN(tensor.strides, ReadInts(*arguments[3]));
+  FSDPD_RETURN_IF_ERROR(CheckWithin(tensor));
+  return tensor;
+}
+
 }  // namespace
 
 bool SavedTensor::row_major() const {
@@ -248,32 +259,23 @@ absl::StatusOr<int64_t> BytesOf(const TensorType& type, const std::vector<int64_
   return std::count(shape.begin(), shape.end(), 0) > 0 ? 0 : bytes;
 }
 
+absl::StatusOr<SavedTensor> FindSavedTensor(const PickleValue& value, int64_t size, const ReadAt& read) {
+  FSDPD_ASSIGN_OR_RETURN(const Archive archive, ReadArchive(size, read));
+  return TensorOf(value, archive);
+}
+
 absl::StatusOr<SavedTensor> ReadSavedTensor(int64_t size, const ReadAt& read) {
   FSDPD_ASSIGN_OR_RETURN(const Archive archive, ReadArchive(size, read));
-  FSDPD_ASSIGN_OR_RETURN(const ZipMember* member, FindPickle(archive));
-  FSDPD_ASSIGN_OR_RETURN(std::string bytes, ReadZipMember(*member, read, kTensorLimits.bytes));
+  FSDPD_ASSIGN_OR_RETURN(std::string bytes, ReadZipMember(*archive.pickle(), read, kTensorLimits.bytes));
   FSDPD_ASSIGN_OR_RETURN(const Pickle pickle, Pickle::Parse(std::move(bytes), kTensorLimits));
-  FSDPD_ASSIGN_OR_RETURN(const PickleValue* rebuild, FindRebuild(&pickle.root()));
-  const std::vector<const PickleValue*>& arguments = rebuild->arguments().items;
-  if (arguments.size() < 4 || arguments[1]->kind != PickleKind::kInt || arguments[1]->integer < 0) {
-    return Bad("the tensor lacks storage, offset, size or stride");
-  }
-  SavedTensor tensor;
-  FSDPD_RETURN_IF_ERROR(ReadStorage(archive, arguments, &tensor));
-  tensor.first = arguments[1]->integer;
-  FSDPD_ASSIGN_OR_RETURN(tensor.shape, ReadInts(*arguments[2]));
-  FSDPD_ASSIGN_OR_RETURN(tensor.strides, ReadInts(*arguments[3]));
-  FSDPD_RETURN_IF_ERROR(CheckWithin(tensor));
-  return tensor;
+  return TensorOf(pickle.root(), archive);
 }
 
 absl::StatusOr<Pickle> ReadSavedValue(int64_t size, const ReadAt& read) {
   FSDPD_ASSIGN_OR_RETURN(const Archive archive, ReadArchive(size, read));
-  FSDPD_ASSIGN_OR_RETURN(const ZipMember* member, FindPickle(archive));
-  if (member->size > kValueLimits.bytes) {
-    return absl::UnimplementedError(absl::StrCat("value is too large: ", member->size, " bytes"));
-  }
-  FSDPD_ASSIGN_OR_RETURN(std::string bytes, ReadZipMember(*member, read, kValueLimits.bytes));
+  if (const int64_t bytes = archive.pickle()->size; bytes > kValueLimits.bytes)
+    return absl::UnimplementedError(absl::StrCat("value is too large: ", bytes, " bytes"));
+  FSDPD_ASSIGN_OR_RETURN(std::string bytes, ReadZipMember(*archive.pickle(), read, kValueLimits.bytes));
   absl::StatusOr<Pickle> pickle = Pickle::Parse(std::move(bytes), kValueLimits);
   if (!pickle.ok()) return absl::UnimplementedError(pickle.status().message());
   return pickle;

@@ -49,6 +49,9 @@ struct SavedTensor {
 // The result is validated: it is within the file, and every element is within its storage.
 absl::StatusOr<SavedTensor> ReadSavedTensor(int64_t size, const ReadAt& read);
 
+// The same for a tensor inside a value that was read from there.
+absl::StatusOr<SavedTensor> FindSavedTensor(const PickleValue& value, int64_t size, const ReadAt& read);
+
 // The pickle of a value; tensors in it are kOutside and not read. UNIMPLEMENTED if its checksum is correct
 // but the pickle is not supported: torch loads more kinds (pickle.h), and larger ones.
 absl::StatusOr<Pickle> ReadSavedValue(int64_t size, const ReadAt& read);

@@ -22,9 +22,10 @@ constexpr uint16_t kZip64Field = 1;
 constexpr int64_t kAlignment = 64;
 // torch.save writes one member per storage; a model in one file has thousands.
 constexpr int64_t kMaxMembers = 1 << 20, kMaxDirectoryBytes = 256 << 20;
+constexpr int64_t kCrc32Bytes = 4 << 20;  // Read at a time.
 
-uint64_t Load(absl::string_view bytes, size_t at, int width) {
-  uint64_t value = 0;
+int64_t Load(absl::string_view bytes, size_t at, int width) {
+  int64_t value = 0;
   memcpy(&value, bytes.data() + at, width);
   return value;
 }
@@ -41,6 +42,10 @@ uint64_t Narrow(int64_t number) { return std::min(static_cast<uint64_t>(number),
 
 // --- Writing ---
 
+int64_t ZipWriter::Member::zip64_bytes() const {
+  return wide() ? 4 + (Wide(size) ? 16 : 0) + (Wide(begin) ? 8 : 0) : 0;
+}
+
 bool ZipWriter::Member::wide() const { return Wide(size) || Wide(begin); }
 
 void ZipWriter::Append(absl::string_view bytes) {
@@ -53,8 +58,9 @@ void ZipWriter::Append(uint64_t value, int width) {
 }
 
 void ZipWriter::AppendZip64(const Member& member) {
+  if (!member.wide()) return;
   Append(kZip64Field, 2);
-  Append((Wide(member.size) ? 16 : 0) + (Wide(member.begin) ? 8 : 0), 2);
+  Append(member.zip64_bytes() - 4, 2);
   if (Wide(member.size)) {
     Append(member.size, 8);
     Append(member.size, 8);
@@ -64,8 +70,8 @@ void ZipWriter::AppendZip64(const Member& member) {
 
 void ZipWriter::Begin(absl::string_view name, int64_t size) {
   const Member member = {std::string(name), position_, size, 0};
-  const int64_t zip64_bytes = member.wide() ? 4 + (Wide(size) ? 16 : 0) + (Wide(position_) ? 8 : 0) : 0;
-  const int64_t data = position_ + kHeaderBytes + static_cast<int64_t>(name.size()) + zip64_bytes + 4;
+  const int64_t fields = member.zip64_bytes() + 4;
+  const int64_t data = position_ + kHeaderBytes + static_cast<int64_t>(name.size()) + fields;
   const int64_t padding = (kAlignment - data % kAlignment) % kAlignment;
   Append(kHeaderMark, 4);
   Append(0, 2);
@@ -75,9 +81,9 @@ void ZipWriter::Begin(absl::string_view name, int64_t size) {
   Append(0, 8);  // Checksum and size follow the data.
   Append(0, 4);
   Append(name.size(), 2);
-  Append(zip64_bytes + 4 + padding, 2);
+  Append(fields + padding, 2);
   Append(name);
-  if (member.wide()) AppendZip64(member);
+  AppendZip64(member);
   Append("FB");
   Append(padding, 2);
   Append(std::string(padding, 'Z'));
@@ -111,12 +117,12 @@ void ZipWriter::AppendEntry(const Member& member) {
   Append(Narrow(member.size), 4);
   Append(Narrow(member.size), 4);
   Append(member.name.size(), 2);
-  Append(member.wide() ? 4 + (Wide(member.size) ? 16 : 0) + (Wide(member.begin) ? 8 : 0) : 0, 2);
+  Append(member.zip64_bytes(), 2);
   Append(0, 2);  // No comment.
   Append(0, 8);  // First disk; no attributes.
   Append(Narrow(member.begin), 4);
   Append(member.name);
-  if (member.wide()) AppendZip64(member);
+  AppendZip64(member);
 }
 
 void ZipWriter::Finish() {
@@ -169,8 +175,7 @@ absl::StatusOr<Directory> FindDirectory(int64_t size, const ReadAt& read) {
   if (Load(end, 0, 4) != kEndMark) return Bad(end_at, "end of central directory not found");
   if (Load(end, 4, 4) != 0 || Load(end, 20, 2) != 0)
     return Bad(end_at, "multiple disks and archive comments are not supported");
-  Directory directory = {static_cast<int64_t>(Load(end, 16, 4)), static_cast<int64_t>(Load(end, 12, 4)),
-                         static_cast<int64_t>(Load(end, 10, 2))};
+  Directory directory = {Load(end, 16, 4), Load(end, 12, 4), Load(end, 10, 2)};
   int64_t limit = end_at;
   if (size >= kEndBytes + kLocatorBytes + kEnd64Bytes) {
     const int64_t locator_at = end_at - kLocatorBytes;
@@ -178,11 +183,10 @@ absl::StatusOr<Directory> FindDirectory(int64_t size, const ReadAt& read) {
     if (Load(locator, 0, 4) == kLocatorMark) {
       const int64_t end64_at = locator_at - kEnd64Bytes;
       FSDPD_ASSIGN_OR_RETURN(const std::string end64, Piece(read, end64_at, kEnd64Bytes));
-      if (Load(locator, 8, 8) != static_cast<uint64_t>(end64_at) || Load(end64, 0, 4) != kEnd64Mark) {
+      if (Load(locator, 8, 8) != end64_at || Load(end64, 0, 4) != kEnd64Mark) {
         return Bad(locator_at, "zip64 locator does not point to the zip64 end record");
       }
-      directory = {static_cast<int64_t>(Load(end64, 48, 8)), static_cast<int64_t>(Load(end64, 40, 8)),
-                   static_cast<int64_t>(Load(end64, 32, 8))};
+      directory = {Load(end64, 48, 8), Load(end64, 40, 8), Load(end64, 32, 8)};
       limit = end64_at;
     }
   }
@@ -198,7 +202,7 @@ absl::StatusOr<Directory> FindDirectory(int64_t size, const ReadAt& read) {
 absl::Status Widen(int64_t at, absl::string_view* wide, int64_t* number) {
   if (static_cast<uint64_t>(*number) != kNarrow) return absl::OkStatus();
   if (wide->size() < 8) return Bad(at, "zip64 field lacks a value");
-  *number = static_cast<int64_t>(Load(*wide, 0, 8));
+  *number = Load(*wide, 0, 8);
   wide->remove_prefix(8);
   return *number >= 0 ? absl::OkStatus() : Bad(at, "size or offset is out of range");
 }
@@ -206,7 +210,7 @@ absl::Status Widen(int64_t at, absl::string_view* wide, int64_t* number) {
 // The content of the zip64 field, or empty.
 absl::StatusOr<absl::string_view> FindZip64(int64_t at, absl::string_view fields) {
   while (fields.size() >= 4) {
-    const uint64_t size = Load(fields, 2, 2);
+    const size_t size = Load(fields, 2, 2);
     if (size > fields.size() - 4) return Bad(at, "truncated extra field");
     if (Load(fields, 0, 2) == kZip64Field) return fields.substr(4, size);
     fields.remove_prefix(4 + size);
@@ -230,9 +234,9 @@ absl::StatusOr<ZipMember> TakeEntry(int64_t at, absl::string_view* rest) {
   member.name = std::string(rest->substr(kEntryBytes, name_size));
   if (!IsUtf8(member.name)) return Bad(at, "member name is not UTF-8");
   member.crc32 = static_cast<uint32_t>(Load(*rest, 16, 4));
-  member.size = static_cast<int64_t>(Load(*rest, 24, 4));
-  member.begin = static_cast<int64_t>(Load(*rest, 42, 4));
-  auto packed = static_cast<int64_t>(Load(*rest, 20, 4));
+  member.size = Load(*rest, 24, 4);
+  member.begin = Load(*rest, 42, 4);
+  auto packed = Load(*rest, 20, 4);
   FSDPD_ASSIGN_OR_RETURN(absl::string_view wide,
                          FindZip64(at, rest->substr(kEntryBytes + name_size, fields_size)));
   FSDPD_RETURN_IF_ERROR(Widen(at, &wide, &member.size));
@@ -252,8 +256,8 @@ absl::Status FindBytes(const ReadAt& read, int64_t limit, ZipMember* member) {
   if (Load(header, 0, 4) != kHeaderMark || Load(header, 8, 2) != 0) {
     return Bad(at, absl::StrCat("no local header of ", member->name));
   }
-  const auto name_size = static_cast<int64_t>(Load(header, 26, 2));
-  member->begin += kHeaderBytes + name_size + static_cast<int64_t>(Load(header, 28, 2));
+  const auto name_size = Load(header, 26, 2);
+  member->begin += kHeaderBytes + name_size + Load(header, 28, 2);
   if (member->begin > limit || member->size > limit - member->begin) {
     return Bad(at, absl::StrCat(member->name, " ends in the central directory or after it"));
   }
@@ -305,6 +309,17 @@ absl::StatusOr<std::vector<ZipMember>> ReadZip(int64_t size, const ReadAt& read)
     for (ZipMember& member : members) member.summed = false;
   }
   return members;
+}
+
+absl::StatusOr<uint32_t> Crc32Of(const ReadAt& read, int64_t begin, int64_t size) {
+  std::vector<char> bytes(std::min(size, kCrc32Bytes));
+  uint32_t crc32 = 0;
+  for (int64_t done = 0; done < size; done += kCrc32Bytes) {
+    const int64_t count = std::min(size - done, kCrc32Bytes);
+    FSDPD_RETURN_IF_ERROR(read(begin + done, count, bytes.data()));
+    crc32 = Crc32(bytes.data(), count, crc32);
+  }
+  return crc32;
 }
 
 absl::StatusOr<std::string> ReadZipMember(const ZipMember& member, const ReadAt& read, int64_t limit) {

@@ -38,7 +38,8 @@ class ZipWriter {
     int64_t begin = 0;  // Offset of its header.
     int64_t size = 0;
     uint32_t crc32 = 0;
-    bool wide() const;  // Needs zip64.
+    bool wide() const;            // Needs zip64.
+    int64_t zip64_bytes() const;  // Of that field, or 0.
   };
 
   void Append(absl::string_view bytes);
@@ -62,6 +63,9 @@ struct ZipMember {
 // Reads bytes [begin, begin + size) of the archive into `out`, all or an error.
 using ReadAt = std::function<absl::Status(int64_t begin, int64_t size, void* out)>;
 ReadAt ReadAtOf(absl::string_view bytes);  // `bytes` must outlive it.
+
+// Checksum of bytes [begin, begin + size), read in pieces.
+absl::StatusOr<uint32_t> Crc32Of(const ReadAt& read, int64_t begin, int64_t size);
 
 // The members of an archive of `size` bytes, validated: within the archive, not overlapping, with UTF-8
 // names. Contents are not read. torch.serialization.set_crc32_options(False) produces archives in which every

@@ -2,13 +2,15 @@
 
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+#include <absl/types/span.h>
 
-#include <cmath>
+#include <algorithm>
 #include <initializer_list>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <utility>
-#include <vector>
 
 #include "base/spec_text/yaml_tree.h"
 #include "fsdp/checkpoint/hf/hf_fields.h"
@@ -17,43 +19,45 @@
 namespace fsdpd {
 namespace {
 
-// Defaults of a family's configuration class, and fixed properties of its layers.
-struct LlamaFamily {
+// Names of a family, defaults of its configuration class, and fixed properties of its layers.
+struct Family {
   const char* model_type;
-  int64_t kv_heads;  // 0: same as heads.
-  int64_t head_dim;  // 0: hidden_size / num_attention_heads.
-  bool qk_norm;
-  bool qkv_bias;
-  int64_t positions;
-  int64_t window_layers;  // Layers before it have no sliding window.
+  const char* architecture;  // As in `architectures`.
+  int64_t kv_heads = 0;      // 0: same as heads.
+  int64_t head_dim = 0;      // 0: hidden_size / num_attention_heads.
+  bool qk_norm = false;
+  bool qkv_bias = false;
+  int64_t positions = 2048;
+  int64_t window_layers = 0;  // Layers before it have no sliding window.
   double rope_theta = 10000;
   double norm_epsilon = 1e-6;
 };
 
-constexpr LlamaFamily kLlama{"llama", 0, 0, false, false, 2048, 0};
-constexpr LlamaFamily kMistral{"mistral", 8, 0, false, false, 131072, 0};
-constexpr LlamaFamily kMixtral{"mixtral", 8, 0, false, false, 131072, 0, 1e6, 1e-5};
-constexpr LlamaFamily kQwen2{"qwen2", 32, 0, false, true, 32768, 28};
-constexpr LlamaFamily kQwen3{"qwen3", 32, 128, true, false, 32768, 28};
-constexpr LlamaFamily kQwen3Moe{"qwen3_moe", 4, 0, true, false, 32768, 0};
-constexpr LlamaFamily kDots1{"dots1", 0, 0, true, false, 2048, 62};
-constexpr LlamaFamily kDeepSeekV2{"deepseek_v2", 0, 0, false, false, 2048, 0};
-constexpr LlamaFamily kDeepSeekV3{"deepseek_v3", 0, 0, false, false, 4096, 0};
+constexpr Family kLlama{"llama", "LlamaForCausalLM"};
+constexpr Family kMistral{"mistral", "MistralForCausalLM", 8, 0, false, false, 131072};
+constexpr Family kMixtral{"mixtral", "MixtralForCausalLM", 8, 0, false, false, 131072, 0, 1e6, 1e-5};
+constexpr Family kQwen2{"qwen2", "Qwen2ForCausalLM", 32, 0, false, true, 32768, 28};
+constexpr Family kQwen3{"qwen3", "Qwen3ForCausalLM", 32, 128, true, false, 32768, 28};
+constexpr Family kQwen3Moe{"qwen3_moe", "Qwen3MoeForCausalLM", 4, 0, true, false, 32768};
+constexpr Family kDots1{"dots1", "Dots1ForCausalLM", 0, 0, true, false, 2048, 62};
+constexpr Family kDeepSeekV2{"deepseek_v2", "DeepseekV2ForCausalLM"};
+constexpr Family kDeepSeekV3{"deepseek_v3", "DeepseekV3ForCausalLM", 0, 0, false, false, 4096};
+constexpr Family kGpt2{"gpt2", "GPT2LMHeadModel"};  // The rest is for Llama's relatives.
+constexpr const Family* kFamilies[] = {&kLlama,    &kMistral, &kQwen2,      &kQwen3,      &kMixtral,
+                                       &kQwen3Moe, &kDots1,   &kDeepSeekV2, &kDeepSeekV3, &kGpt2};
 
-bool Is(const LlamaFamily& family, const LlamaFamily& other) { return family.model_type == other.model_type; }
-bool IsDeepSeek(const LlamaFamily& family) { return Is(family, kDeepSeekV2) || Is(family, kDeepSeekV3); }
+bool Is(const Family& family, const Family& other) { return family.model_type == other.model_type; }
+bool IsDeepSeek(const Family& family) { return Is(family, kDeepSeekV2) || Is(family, kDeepSeekV3); }
 
-void ReadLlama3Scaling(HfReader* in, const TextNode& rope, v1::Llama::RopeScaling* scaling) {
-  const size_t before = in->violations();
-  scaling->set_factor(in->Number(rope, "factor"));
-  scaling->set_low_freq_factor(in->Number(rope, "low_freq_factor"));
-  scaling->set_high_freq_factor(in->Number(rope, "high_freq_factor"));
-  scaling->set_original_positions(in->Integer(rope, "original_max_position_embeddings"));
-  if (in->violations() != before) return;
-  if (scaling->factor() < 1) in->WrongType(rope, *rope.Find("factor"), "is less than 1");
-  if (scaling->high_freq_factor() <= scaling->low_freq_factor()) {
-    in->WrongType(rope, *rope.Find("high_freq_factor"), "is not above low_freq_factor");
+// The value of a field that must be one of these; the first is the default.
+std::string ReadName(HfReader* in, const char* key, std::initializer_list<absl::string_view> supported,
+                     std::string fix) {
+  const std::string name = in->Text(in->root(), key, *supported.begin());
+  if (std::find(supported.begin(), supported.end(), name) == supported.end()) {
+    in->NotSupported(*in->Find(key), absl::StrCat(key, " '", name.substr(0, HfReader::kShown), "'"),
+                     std::move(fix));
   }
+  return name;
 }
 
 // transformers uses mscale and mscale_all_dim together if both are present; otherwise the rotated parts use
@@ -69,28 +73,31 @@ void ReadMscale(HfReader* in, const TextNode& rope, v1::Llama::Yarn* yarn) {
   yarn->set_mscale_all_dim(value);
 }
 
-void ReadYarnScaling(HfReader* in, const TextNode& rope, v1::Llama::RopeScaling* scaling) {
+void ReadScaling(HfReader* in, const TextNode& rope, bool yarn, v1::Llama::RopeScaling* scaling) {
   const size_t before = in->violations();
+  const char* const low = yarn ? "beta_slow" : "low_freq_factor";
+  const char* const high = yarn ? "beta_fast" : "high_freq_factor";
   scaling->set_factor(in->Number(rope, "factor"));
-  scaling->set_low_freq_factor(in->Number(rope, "beta_slow", 1));
-  scaling->set_high_freq_factor(in->Number(rope, "beta_fast", 32));
+  scaling->set_low_freq_factor(in->Number(rope, low, yarn ? 1 : 0));
+  scaling->set_high_freq_factor(in->Number(rope, high, yarn ? 32 : 0));
   scaling->set_original_positions(in->Integer(rope, "original_max_position_embeddings"));
-  ReadMscale(in, rope, scaling->mutable_yarn());
-  if (const TextNode* factor = in->Present(rope, "attention_factor"))
-    in->NotSupported(*factor, "attention_factor", "mscale and mscale_all_dim are supported");
-  if (const TextNode* truncate = in->Present(rope, "truncate");
-      truncate != nullptr && truncate->text != "true")
-    in->NotSupported(*truncate, "truncate other than true");
+  if (yarn) {
+    ReadMscale(in, rope, scaling->mutable_yarn());
+    if (const TextNode* factor = in->Present(rope, "attention_factor"))
+      in->NotSupported(*factor, "attention_factor", "mscale and mscale_all_dim are supported");
+    const TextNode* truncate = in->Present(rope, "truncate");
+    if (truncate != nullptr && truncate->text != "true")
+      in->NotSupported(*truncate, "truncate other than true");
+  }
   if (in->violations() != before) return;
   if (scaling->factor() < 1) in->WrongType(rope, *rope.Find("factor"), "is less than 1");
-  if (scaling->high_freq_factor() <= scaling->low_freq_factor()) {
-    const TextNode* fast = rope.Find("beta_fast");
-    in->WrongType(rope, fast == nullptr ? *rope.Find("beta_slow") : *fast, "is not above beta_slow");
-  }
+  if (scaling->high_freq_factor() > scaling->low_freq_factor()) return;
+  const TextNode* node = rope.Find(high);
+  in->WrongType(rope, node == nullptr ? *rope.Find(low) : *node, absl::StrCat("is not above ", low));
 }
 
 // rope_theta is a top-level field in most files; newer ones have it in rope_parameters.
-void ReadRope(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
+void ReadRope(HfReader* in, const Family& family, v1::Llama* llama) {
   llama->set_rope_theta(in->Number(in->root(), "rope_theta", family.rope_theta));
   bool has_theta = in->Present("rope_theta") != nullptr;
   for (const char* group : {"rope_scaling", "rope_parameters"}) {
@@ -113,10 +120,8 @@ void ReadRope(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
     }
     const std::string type = in->Text(*rope, "rope_type", in->Text(*rope, "type", "default"));
     if (type == "default") continue;
-    if (type == "llama3") {
-      ReadLlama3Scaling(in, *rope, llama->mutable_rope_scaling());
-    } else if (type == "yarn") {
-      ReadYarnScaling(in, *rope, llama->mutable_rope_scaling());
+    if (type == "llama3" || type == "yarn") {
+      ReadScaling(in, *rope, type == "yarn", llama->mutable_rope_scaling());
     } else {
       in->NotSupported(*rope, absl::StrCat(group, " of type '", type.substr(0, HfReader::kShown), "'"),
                        "only default, llama3 and yarn are supported");
@@ -129,8 +134,7 @@ void ReadRope(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
 }
 
 // A window at least as long as the longest sequence has no effect.
-void CheckWindowCutsNothing(HfReader* in, const LlamaFamily& family, int64_t window,
-                            const TextNode& said_by) {
+void CheckWindowCutsNothing(HfReader* in, const Family& family, int64_t window, const TextNode& said_by) {
   const int64_t positions = in->Integer("max_position_embeddings", family.positions);
   if (window == 0 || positions == 0 || window >= positions) return;
   in->NotSupported(said_by,
@@ -155,7 +159,7 @@ bool CheckLayerTypes(HfReader* in, int64_t layers) {
   return true;
 }
 
-void CheckWindow(HfReader* in, const LlamaFamily& family, int64_t layers) {
+void CheckWindow(HfReader* in, const Family& family, int64_t layers) {
   const bool has_types = CheckLayerTypes(in, layers);
   if (Is(family, kLlama) || IsDeepSeek(family)) return;
   const TextNode* window = in->Find("sliding_window");
@@ -216,14 +220,14 @@ void ReadBalanceLoss(HfReader* in, v1::Llama* llama) {
 bool IsNull(const TextNode* node) { return node != nullptr && node->kind == TextNode::Kind::kNull; }
 
 // The number of leading dense layers, or the family's default.
-int64_t DenseLayers(HfReader* in, const LlamaFamily& family) {
+int64_t DenseLayers(HfReader* in, const Family& family) {
   const TextNode* dense = in->Present("first_k_dense_replace");
   if (dense == nullptr) return Is(family, kDeepSeekV3) ? 3 : 0;
   return dense->text == "0" ? 0 : in->Integer("first_k_dense_replace");
 }
 
 // DeepSeek-V3's routing. transformers does not implement its router loss.
-void ReadDots1(HfReader* in, const LlamaFamily& family, v1::Llama::Experts* experts) {
+void ReadDots1(HfReader* in, const Family& family, v1::Llama::Experts* experts) {
   const bool deepseek = Is(family, kDeepSeekV3);
   experts->set_count(in->Integer("n_routed_experts"));
   experts->set_per_token(in->Integer("num_experts_per_tok"));
@@ -249,30 +253,17 @@ void ReadDeepSeekV2Experts(HfReader* in, v1::Llama::Experts* experts) {
   in->Only("norm_topk_prob", false, "normalization of routing weights");
   experts->set_weight_scale(in->Number(in->root(), "routed_scaling_factor", 1));
   experts->set_dense_layers(DenseLayers(in, kDeepSeekV2));
-  const std::string method = in->Text(in->root(), "topk_method", "greedy");
   in->Skip({"n_group", "topk_group"});
-  if (method == "greedy") return;
-  if (method != "group_limited_greedy") {
-    in->NotSupported(*in->Find("topk_method"),
-                     absl::StrCat("topk_method '", method.substr(0, HfReader::kShown), "'"),
-                     "only greedy and group_limited_greedy are supported");
+  if (ReadName(in, "topk_method", {"greedy", "group_limited_greedy"},
+               "only greedy and group_limited_greedy are supported") != "group_limited_greedy")
     return;
-  }
   experts->set_groups(in->Integer("n_group"));
   experts->set_groups_per_token(in->Integer("topk_group"));
   experts->set_group_scores(v1::Llama::Experts::GROUP_SCORES_BEST);
 }
 
-// A field that must have the family's only supported value.
-void CheckName(HfReader* in, const char* key, absl::string_view only) {
-  const std::string name = in->Text(in->root(), key, only);
-  if (name == only) return;
-  in->NotSupported(*in->Find(key), absl::StrCat(key, " '", name.substr(0, HfReader::kShown), "'"),
-                   absl::StrCat("only ", only, " is"));
-}
-
 // Fields of DeepSeek-V2 and V3 other than experts and sizes.
-void ReadDeepSeek(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
+void ReadDeepSeek(HfReader* in, const Family& family, v1::Llama* llama) {
   v1::Llama::LatentAttention* latent = llama->mutable_latent_attention();
   latent->set_rank(in->Integer("kv_lora_rank", 512));
   if (!IsNull(in->Find("q_lora_rank"))) latent->set_query_rank(in->Integer("q_lora_rank", 1536));
@@ -281,8 +272,9 @@ void ReadDeepSeek(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
   latent->set_value_head_size(in->Integer("v_head_dim", 128));
   latent->set_interleaved(in->Flag("rope_interleave", true) || Is(family, kDeepSeekV2));
   llama->clear_head_size();  // head_dim is that of the rotated part.
-  CheckName(in, "scoring_func", Is(family, kDeepSeekV2) ? "softmax" : "sigmoid");
-  if (Is(family, kDeepSeekV3)) CheckName(in, "topk_method", "noaux_tc");
+  const char* const scores = Is(family, kDeepSeekV2) ? "softmax" : "sigmoid";
+  ReadName(in, "scoring_func", {scores}, absl::StrCat("only ", scores, " is"));
+  if (Is(family, kDeepSeekV3)) ReadName(in, "topk_method", {"noaux_tc"}, "only noaux_tc is");
   if (Is(family, kDeepSeekV2) && llama->rope_scaling().yarn().mscale_all_dim() > 0) {
     const TextNode* rope = in->Present("rope_scaling");
     in->Warn(rope == nullptr ? *in->Find("rope_parameters") : *rope, "hf_score_scale",
@@ -303,7 +295,7 @@ void ReadDeepSeek(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
 }
 
 // transformers computes no router loss for these families.
-void TellDeepSeekLoss(HfReader* in, const LlamaFamily& family) {
+void TellDeepSeekLoss(HfReader* in, const Family& family) {
   const TextNode* loss = in->Present("aux_loss_alpha");
   if (!IsDeepSeek(family) || loss == nullptr || in->Weight("aux_loss_alpha", 0).value_or(0) == 0) return;
   in->Warn(*loss, "hf_loss_left_out", "the router loss is ignored, as Transformers does for this family",
@@ -311,7 +303,7 @@ void TellDeepSeekLoss(HfReader* in, const LlamaFamily& family) {
                         loss->text.substr(0, HfReader::kShown), "}"));
 }
 
-void ReadExperts(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
+void ReadExperts(HfReader* in, const Family& family, v1::Llama* llama) {
   if (IsDeepSeek(family)) {  // These fields have no effect if all layers are dense.
     in->Skip({"first_k_dense_replace", "moe_intermediate_size", "n_group", "n_routed_experts",
               "n_shared_experts", "norm_topk_prob", "num_experts_per_tok", "routed_scaling_factor",
@@ -338,7 +330,7 @@ void ReadExperts(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
   ReadBalanceLoss(in, llama);
 }
 
-void ReadLlama(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
+void ReadLlama(HfReader* in, const Family& family, v1::Llama* llama) {
   llama->set_vocab_size(in->Integer("vocab_size"));
   llama->set_hidden_size(in->Integer("hidden_size"));
   llama->set_intermediate_size(in->Integer("intermediate_size"));
@@ -376,12 +368,7 @@ void ReadLlama(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
   if (IsDeepSeek(family)) ReadDeepSeek(in, family, llama);
   if (Is(family, kMixtral) || Is(family, kQwen3Moe) || Is(family, kDots1) || IsDeepSeek(family))
     ReadExperts(in, family, llama);
-  const std::string activation = in->Text(in->root(), "hidden_act", "silu");
-  if (activation != "silu") {
-    in->NotSupported(*in->Find("hidden_act"),
-                     absl::StrCat("hidden_act '", activation.substr(0, HfReader::kShown), "'"),
-                     "only silu is supported");
-  }
+  ReadName(in, "hidden_act", {"silu"}, "only silu is supported");
 }
 
 void ReadGpt2(HfReader* in, v1::Gpt2* gpt2) {
@@ -394,44 +381,29 @@ void ReadGpt2(HfReader* in, v1::Gpt2* gpt2) {
   if (four_times > 0) gpt2->set_intermediate_size(in->Integer("n_inner", four_times));
   gpt2->set_norm_epsilon(in->Number(in->root(), "layer_norm_epsilon", 1e-5));
   gpt2->set_untied_embeddings(!in->Flag("tie_word_embeddings", true));
-  const std::string activation = in->Text(in->root(), "activation_function", "gelu_new");
-  if (activation != "gelu_new" && activation != "gelu_pytorch_tanh") {  // Two names of one formula.
-    in->NotSupported(*in->Find("activation_function"),
-                     absl::StrCat("activation_function '", activation.substr(0, HfReader::kShown), "'"),
-                     "only gelu_new is supported");
-  }
+  // Two names of one formula.
+  ReadName(in, "activation_function", {"gelu_new", "gelu_pytorch_tanh"}, "only gelu_new is supported");
   in->WarnOfDropout({"attn_pdrop", "embd_pdrop", "resid_pdrop"}, 0.1);
   in->Only("scale_attn_weights", true, "disabled scaling of attention scores");
   in->Only("scale_attn_by_inverse_layer_idx", false, "scaling of attention scores by layer number");
   in->Only("add_cross_attention", false, "cross-attention");
 }
 
-struct Architecture {
-  const char* model_type;
-  const char* name;          // As in `architectures`.
-  const LlamaFamily* llama;  // Null: gpt2.
-};
-
-constexpr Architecture kArchitectures[] = {{"llama", "LlamaForCausalLM", &kLlama},
-                                           {"mistral", "MistralForCausalLM", &kMistral},
-                                           {"qwen2", "Qwen2ForCausalLM", &kQwen2},
-                                           {"qwen3", "Qwen3ForCausalLM", &kQwen3},
-                                           {"mixtral", "MixtralForCausalLM", &kMixtral},
-                                           {"qwen3_moe", "Qwen3MoeForCausalLM", &kQwen3Moe},
-                                           {"dots1", "Dots1ForCausalLM", &kDots1},
-                                           {"deepseek_v2", "DeepseekV2ForCausalLM", &kDeepSeekV2},
-                                           {"deepseek_v3", "DeepseekV3ForCausalLM", &kDeepSeekV3},
-                                           {"gpt2", "GPT2LMHeadModel", nullptr}};
-
 std::string KnownTypes() {
-  std::string known;
-  for (const Architecture& a : kArchitectures)
-    absl::StrAppend(&known, known.empty() ? "" : ", ", a.model_type);
-  return absl::StrCat("supported: ", known);
+  return absl::StrCat("supported: ",
+                      absl::StrJoin(kFamilies, ", ", [](std::string* out, const Family* family) {
+                        absl::StrAppend(out, family->model_type);
+                      }));
+}
+
+const Family* FindFamily(absl::string_view model_type) {
+  const auto* const found = std::find_if(std::begin(kFamilies), std::end(kFamilies),
+                                         [&](const Family* each) { return each->model_type == model_type; });
+  return found == std::end(kFamilies) ? nullptr : *found;
 }
 
 // Null after a violation.
-const Architecture* FindArchitecture(HfReader* in) {
+const Family* ReadFamily(HfReader* in) {
   const char* fix = "use the config.json next to the weights";
   if (in->root().kind != TextNode::Kind::kMap) {
     in->AddViolation(in->root().place, "hf_no_config", "is not a config.json", fix);
@@ -442,10 +414,7 @@ const Architecture* FindArchitecture(HfReader* in) {
     in->AddViolation(in->root().place, "hf_no_config", "has no model_type", fix);
     return nullptr;
   }
-  const Architecture* found = nullptr;
-  for (const Architecture& architecture : kArchitectures) {
-    if (type->text == architecture.model_type) found = &architecture;
-  }
+  const Family* found = FindFamily(type->text);
   if (found == nullptr) {
     in->NotSupported(*type, absl::StrCat("model_type '", type->text.substr(0, HfReader::kShown), "'"),
                      KnownTypes());
@@ -458,9 +427,9 @@ const Architecture* FindArchitecture(HfReader* in) {
     return nullptr;
   }
   for (const TextNode& name : names->children) {
-    if (name.text == found->name) return found;
+    if (name.text == found->architecture) return found;
   }
-  in->NotSupported(*names, absl::StrCat("a list of architectures without ", found->name));
+  in->NotSupported(*names, absl::StrCat("a list of architectures without ", found->architecture));
   return nullptr;
 }
 
@@ -472,56 +441,54 @@ void TellQuantized(HfReader* in) {
            "convert them to bf16 first, or start from other weights; precision.compute: fp8 trains in FP8");
 }
 
-// A field of model.llama or model.gpt2, and its alternative keys, of which a file has one.
-struct FieldKeys {
+// A field of model.llama or model.gpt2, and a key for it, of which a file has one.
+struct FieldKey {
   const char* field;
-  std::vector<const char*> keys;
+  const char* key;
 };
 
-const std::vector<FieldKeys>& LlamaKeys() {
-  static const auto* keys = new std::vector<FieldKeys>{
-      {"vocab_size", {"vocab_size"}},
-      {"hidden_size", {"hidden_size"}},
-      {"intermediate_size", {"intermediate_size"}},
-      {"layers", {"num_hidden_layers"}},
-      {"heads", {"num_attention_heads"}},
-      {"kv_heads", {"num_key_value_heads"}},
-      {"head_size", {"head_dim"}},
-      {"norm_epsilon", {"rms_norm_eps"}},
-      {"positions", {"max_position_embeddings"}},
-      {"rope_theta", {"rope_theta"}},
-      {"rope_scaling", {"rope_scaling", "rope_parameters"}},
-      {"latent_attention.rank", {"kv_lora_rank"}},
-      {"latent_attention.query_rank", {"q_lora_rank"}},
-      {"latent_attention.plain_head_size", {"qk_nope_head_dim"}},
-      {"latent_attention.rotary_head_size", {"qk_rope_head_dim"}},
-      {"latent_attention.value_head_size", {"v_head_dim"}},
-      {"latent_attention.interleaved", {"rope_interleave"}},
-      {"experts.count", {"num_local_experts", "num_experts", "n_routed_experts"}},
-      {"experts.per_token", {"num_experts_per_tok"}},
-      {"experts.intermediate_size", {"moe_intermediate_size"}},
-      {"experts.shared_intermediate_size", {"n_shared_experts"}},
-      {"experts.dense_layers", {"first_k_dense_replace", "mlp_only_layers"}},
-      {"experts.groups", {"n_group"}},
-      {"experts.groups_per_token", {"topk_group"}},
-      {"experts.weight_scale", {"routed_scaling_factor"}},
-      {"experts.balance_loss", {"router_aux_loss_coef"}},
-  };
-  return *keys;
-}
+constexpr FieldKey kLlamaKeys[] = {
+    {"vocab_size", "vocab_size"},
+    {"hidden_size", "hidden_size"},
+    {"intermediate_size", "intermediate_size"},
+    {"layers", "num_hidden_layers"},
+    {"heads", "num_attention_heads"},
+    {"kv_heads", "num_key_value_heads"},
+    {"head_size", "head_dim"},
+    {"norm_epsilon", "rms_norm_eps"},
+    {"positions", "max_position_embeddings"},
+    {"rope_theta", "rope_theta"},
+    {"rope_scaling", "rope_scaling"},
+    {"rope_scaling", "rope_parameters"},
+    {"latent_attention.rank", "kv_lora_rank"},
+    {"latent_attention.query_rank", "q_lora_rank"},
+    {"latent_attention.plain_head_size", "qk_nope_head_dim"},
+    {"latent_attention.rotary_head_size", "qk_rope_head_dim"},
+    {"latent_attention.value_head_size", "v_head_dim"},
+    {"latent_attention.interleaved", "rope_interleave"},
+    {"experts.count", "num_local_experts"},
+    {"experts.count", "num_experts"},
+    {"experts.count", "n_routed_experts"},
+    {"experts.per_token", "num_experts_per_tok"},
+    {"experts.intermediate_size", "moe_intermediate_size"},
+    {"experts.shared_intermediate_size", "n_shared_experts"},
+    {"experts.dense_layers", "first_k_dense_replace"},
+    {"experts.dense_layers", "mlp_only_layers"},
+    {"experts.groups", "n_group"},
+    {"experts.groups_per_token", "topk_group"},
+    {"experts.weight_scale", "routed_scaling_factor"},
+    {"experts.balance_loss", "router_aux_loss_coef"},
+};
 
-const std::vector<FieldKeys>& Gpt2Keys() {
-  static const auto* keys = new std::vector<FieldKeys>{
-      {"vocab_size", {"vocab_size"}},
-      {"hidden_size", {"n_embd"}},
-      {"layers", {"n_layer"}},
-      {"heads", {"n_head"}},
-      {"positions", {"n_positions"}},
-      {"intermediate_size", {"n_inner"}},
-      {"norm_epsilon", {"layer_norm_epsilon"}},
-  };
-  return *keys;
-}
+constexpr FieldKey kGpt2Keys[] = {
+    {"vocab_size", "vocab_size"},
+    {"hidden_size", "n_embd"},
+    {"layers", "n_layer"},
+    {"heads", "n_head"},
+    {"positions", "n_positions"},
+    {"intermediate_size", "n_inner"},
+    {"norm_epsilon", "layer_norm_epsilon"},
+};
 
 void AddPlaces(const TextNode& root, const std::string& file, bool gpt2, FieldPlaces* places) {
   const std::string model = gpt2 ? "model.gpt2" : "model.llama";
@@ -530,14 +497,11 @@ void AddPlaces(const TextNode& root, const std::string& file, bool gpt2, FieldPl
     (*places)["train.initial.std"] = deviation->key_place;
     (*places)["train.initial.std"].name = "initializer_range";
   }
-  for (const FieldKeys& field : gpt2 ? Gpt2Keys() : LlamaKeys()) {
-    for (const char* key : field.keys) {
-      const TextNode* node = root.Find(key);
-      if (node == nullptr || node->kind == TextNode::Kind::kNull) continue;
-      Place place = node->key_place;
-      place.name = key;
-      (*places)[absl::StrCat(model, ".", field.field)] = std::move(place);
-    }
+  for (const auto& [field, key] : gpt2 ? absl::MakeConstSpan(kGpt2Keys) : absl::MakeConstSpan(kLlamaKeys)) {
+    const TextNode* node = root.Find(key);
+    if (node == nullptr || node->kind == TextNode::Kind::kNull) continue;
+    Place& place = (*places)[absl::StrCat(model, ".", field)] = node->key_place;
+    place.name = key;
   }
 }
 
@@ -550,19 +514,21 @@ LocatedViolations ReadHfConfig(absl::string_view text, const std::string& file, 
   for (LocatedViolation& located : violations) located.violation.field = "model.hf_config";
   if (!violations.empty()) return violations;
   HfReader reader(root);
-  const Architecture* architecture = FindArchitecture(&reader);
-  if (architecture == nullptr) return reader.TakeViolations();
-  if (architecture->llama == nullptr) {
-    ReadGpt2(&reader, model->mutable_gpt2());
-  } else {
-    ReadLlama(&reader, *architecture->llama, model->mutable_llama());
-  }
+  const Family* family = ReadFamily(&reader);
+  if (family == nullptr) return reader.TakeViolations();
+  const bool gpt2 = Is(*family, kGpt2);
+  gpt2 ? ReadGpt2(&reader, model->mutable_gpt2()) : ReadLlama(&reader, *family, model->mutable_llama());
   TellQuantized(&reader);
   const double deviation = reader.Number(root, "initializer_range", kInitializerRange);
   if (initializer_range != nullptr) *initializer_range = deviation;
   WarnOfUnread(&reader);
-  if (places != nullptr) AddPlaces(root, file, architecture->llama == nullptr, places);
+  if (places != nullptr) AddPlaces(root, file, gpt2, places);
   return reader.TakeViolations();
+}
+
+std::string ArchitectureOf(absl::string_view model_type) {
+  const Family* family = FindFamily(model_type);
+  return family == nullptr ? "" : family->architecture;
 }
 
 }  // namespace fsdpd

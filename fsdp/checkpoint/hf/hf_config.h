@@ -31,4 +31,7 @@ LocatedViolations ReadHfConfig(absl::string_view text, const std::string& file, 
 
 constexpr double kInitializerRange = 0.02;  // Default of all families.
 
+// The name in `architectures` of a supported model_type: "LlamaForCausalLM"; empty for another.
+std::string ArchitectureOf(absl::string_view model_type);
+
 }  // namespace fsdpd

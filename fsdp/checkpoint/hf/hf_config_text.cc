@@ -4,8 +4,6 @@
 #include <absl/strings/str_format.h>
 #include <absl/strings/str_join.h>
 
-#include <algorithm>
-#include <iterator>
 #include <numeric>
 #include <regex>
 #include <utility>
@@ -14,6 +12,7 @@
 
 #include "base/json_quote.h"
 #include "base/spec_text/yaml_tree.h"
+#include "fsdp/checkpoint/hf/hf_config.h"
 
 namespace fsdpd {
 namespace {
@@ -64,39 +63,33 @@ class Fields {
   std::vector<std::string> lines_;
 };
 
+void AddType(const std::string& type, Fields* fields) {
+  fields->Json("architectures", absl::StrCat("[\"", ArchitectureOf(type), "\"]"));
+  fields->Text("model_type", type);
+}
+
+void AddWeights(bool tied_embeddings, absl::string_view dtype, double deviation, Fields* fields) {
+  fields->Flag("tie_word_embeddings", tied_embeddings);
+  fields->Number("initializer_range", deviation);
+  fields->Text("torch_dtype", dtype);
+}
+
 void AddRope(const LlamaConfig& model, Fields* fields) {
   fields->Number("rope_theta", model.rope_theta);
   const RopeScaling& rope = model.rope_scaling;
   if (rope.factor == 1) return;
-  if (rope.yarn) {
-    fields->Json("rope_scaling",
-                 absl::StrCat("{\"rope_type\": \"yarn\", \"factor\": ", Fields::NumberText(rope.factor),
-                              ", \"beta_slow\": ", Fields::NumberText(rope.low_freq_factor),
-                              ", \"beta_fast\": ", Fields::NumberText(rope.high_freq_factor),
-                              ", \"mscale\": ", Fields::NumberText(rope.mscale),
-                              ", \"mscale_all_dim\": ", Fields::NumberText(rope.mscale_all_dim),
-                              ", \"original_max_position_embeddings\": ", rope.original_positions, "}"));
-    return;
-  }
-  fields->Json("rope_scaling",
-               absl::StrCat("{\"rope_type\": \"llama3\", \"factor\": ", Fields::NumberText(rope.factor),
-                            ", \"low_freq_factor\": ", Fields::NumberText(rope.low_freq_factor),
-                            ", \"high_freq_factor\": ", Fields::NumberText(rope.high_freq_factor),
-                            ", \"original_max_position_embeddings\": ", rope.original_positions, "}"));
+  const auto number = [](absl::string_view key, double value) {
+    return absl::StrCat("\"", key, "\": ", Fields::NumberText(value), ", ");
+  };
+  fields->Json(
+      "rope_scaling",
+      absl::StrCat("{\"rope_type\": \"", rope.yarn ? "yarn" : "llama3", "\", ", number("factor", rope.factor),
+                   number(rope.yarn ? "beta_slow" : "low_freq_factor", rope.low_freq_factor),
+                   number(rope.yarn ? "beta_fast" : "high_freq_factor", rope.high_freq_factor),
+                   rope.yarn ? number("mscale", rope.mscale) : "",
+                   rope.yarn ? number("mscale_all_dim", rope.mscale_all_dim) : "",
+                   "\"original_max_position_embeddings\": ", rope.original_positions, "}"));
 }
-
-struct Family {
-  const char* type;
-  const char* name;
-};
-constexpr Family kFamilies[] = {{"llama", "Llama"},
-                                {"qwen2", "Qwen2"},
-                                {"qwen3", "Qwen3"},
-                                {"mixtral", "Mixtral"},
-                                {"qwen3_moe", "Qwen3Moe"},
-                                {"dots1", "Dots1"},
-                                {"deepseek_v2", "DeepseekV2"},
-                                {"deepseek_v3", "DeepseekV3"}};
 
 void AddExperts(const ExpertsConfig& experts, absl::string_view type, Fields* fields) {
   fields->Size("num_experts_per_tok", experts.per_token);
@@ -140,16 +133,12 @@ void AddLatent(const LlamaConfig& model, absl::string_view type, Fields* fields)
 
 absl::StatusOr<std::string> Make(const LlamaConfig& model, absl::string_view dtype, double deviation) {
   const std::string type = TransformersType(model);
-  const auto family = std::find_if(std::begin(kFamilies), std::end(kFamilies),
-                                   [&](const Family& each) { return type == each.type; });
-  if (family == std::end(kFamilies)) {
+  if (type.empty()) {
     return absl::InvalidArgumentError(
         "no Transformers family has this model's combination of norms, biases and experts");
   }
-  const bool experts = model.experts.count > 0;
   Fields fields;
-  fields.Json("architectures", absl::StrCat("[\"", family->name, "ForCausalLM\"]"));
-  fields.Text("model_type", type);
+  AddType(type, &fields);
   fields.Size("vocab_size", model.vocab_size);
   fields.Size("hidden_size", model.hidden_size);
   // Mixtral's intermediate_size is that of its experts.
@@ -166,18 +155,15 @@ absl::StatusOr<std::string> Make(const LlamaConfig& model, absl::string_view dty
   if (model.positions > 0) fields.Size("max_position_embeddings", model.positions);
   fields.Number("rms_norm_eps", model.norm_epsilon);
   AddRope(model, &fields);
-  if (experts) AddExperts(model.experts, type, &fields);
+  if (model.experts.count > 0) AddExperts(model.experts, type, &fields);
   fields.Text("hidden_act", "silu");
-  fields.Flag("tie_word_embeddings", model.tied_embeddings);
-  fields.Number("initializer_range", deviation);
-  fields.Text("torch_dtype", dtype);
+  AddWeights(model.tied_embeddings, dtype, deviation, &fields);
   return fields.Object();
 }
 
 absl::StatusOr<std::string> Make(const Gpt2Config& model, absl::string_view dtype, double deviation) {
   Fields fields;
-  fields.Json("architectures", "[\"GPT2LMHeadModel\"]");
-  fields.Text("model_type", "gpt2");
+  AddType("gpt2", &fields);
   fields.Size("vocab_size", model.vocab_size);
   fields.Size("n_embd", model.hidden_size);
   fields.Size("n_inner", model.intermediate_size);
@@ -187,9 +173,7 @@ absl::StatusOr<std::string> Make(const Gpt2Config& model, absl::string_view dtyp
   fields.Number("layer_norm_epsilon", model.norm_epsilon);
   fields.Text("activation_function", "gelu_new");
   for (const char* rate : {"attn_pdrop", "embd_pdrop", "resid_pdrop"}) fields.Json(rate, "0.0");
-  fields.Flag("tie_word_embeddings", model.tied_embeddings);
-  fields.Number("initializer_range", deviation);
-  fields.Text("torch_dtype", dtype);
+  AddWeights(model.tied_embeddings, dtype, deviation, &fields);
   return fields.Object();
 }
 

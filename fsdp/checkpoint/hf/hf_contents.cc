@@ -60,8 +60,7 @@ class Look {
       AddViolation(kHfIndexName, "", "is too large for an index");
       return absl::OkStatus();
     }
-    std::string text(file.size(), '\0');
-    FSDPD_RETURN_IF_ERROR(file.Read(0, file.size(), text.data()));
+    FSDPD_ASSIGN_OR_RETURN(const std::string text, file.ReadAll());
     const absl::StatusOr<JsonValue> index = ParseJson(text);
     const JsonValue* map = index.ok() ? index->Find("weight_map") : nullptr;
     if (!index.ok()) {
@@ -91,10 +90,7 @@ class Look {
       return absl::OkStatus();
     }
     const std::shared_ptr<const InputFile> file = *std::move(opened);
-    const auto read = [&file](int64_t begin, int64_t size, void* out) {
-      return file->Read(begin, size, out);
-    };
-    FSDPD_ASSIGN_OR_RETURN(SafetensorsContents head, InspectSafetensors(file->size(), read));
+    FSDPD_ASSIGN_OR_RETURN(SafetensorsContents head, InspectSafetensors(file->size(), file->Reader()));
     contents_.files.back().input = file;
     contents_.files.back().head_bytes = head.head_bytes;
     if (!head.first.ok()) {

@@ -45,7 +45,7 @@ class HfReader {
     for (const char* key : keys) {
       const TextNode* node = Present(key);
       double rate = otherwise;
-      if (node != nullptr && (!absl::SimpleAtod(node->text, &rate) || !std::isfinite(rate))) {
+      if (node != nullptr && !IsFinite(node->text, &rate)) {
         WrongType(root_, *node, "is not a number");
         continue;
       }
@@ -95,30 +95,15 @@ class HfReader {
 
   // A positive integer; `otherwise` 0: required.
   int64_t Integer(const TextNode& parent, absl::string_view key, int64_t otherwise = 0) {
-    const TextNode* node = Present(parent, key);
-    int64_t value = 0;
-    if (node == nullptr) {
-      if (otherwise == 0) Missing(parent, key);
-      return otherwise;
-    }
-    if (IsPlain(*node) && absl::SimpleAtoi(node->text, &value) && value > 0) return value;
-    WrongType(parent, *node, "is not a positive integer");
-    return 0;
+    return Positive<int64_t>(parent, key, otherwise, 0, "is not a positive integer",
+                             absl::SimpleAtoi<int64_t>);
   }
   int64_t Integer(absl::string_view key, int64_t otherwise = 0) { return Integer(root_, key, otherwise); }
 
   // A positive number; `otherwise` 0: required.
   double Number(const TextNode& parent, absl::string_view key, double otherwise = 0) {
-    const TextNode* node = Present(parent, key);
-    double value = 0;
-    if (node == nullptr) {
-      if (otherwise == 0) Missing(parent, key);
-      return otherwise;
-    }
-    if (IsPlain(*node) && absl::SimpleAtod(node->text, &value) && std::isfinite(value) && value > 0)
-      return value;
-    WrongType(parent, *node, "is not a positive number");
-    return otherwise == 0 ? 1 : otherwise;
+    const double instead = otherwise == 0 ? 1 : otherwise;
+    return Positive<double>(parent, key, otherwise, instead, "is not a positive number", IsFinite);
   }
 
   // A nonnegative number; nullopt after a violation.
@@ -126,8 +111,7 @@ class HfReader {
     const TextNode* node = Present(key);
     double value = 0;
     if (node == nullptr) return otherwise;
-    if (IsPlain(*node) && absl::SimpleAtod(node->text, &value) && std::isfinite(value) && value >= 0)
-      return value;
+    if (IsPlain(*node) && IsFinite(node->text, &value) && value >= 0) return value;
     WrongType(root_, *node, "is not a number of at least 0");
     return std::nullopt;
   }
@@ -172,8 +156,22 @@ class HfReader {
     return &parent == &root_ ? std::string(key) : absl::StrCat(parent.key, ".", key);
   }
 
-  void Missing(const TextNode& parent, absl::string_view key) {
-    AddViolation(parent.place, "hf_no_config", absl::StrCat("has no ", PathOf(parent, key)));
+  static bool IsFinite(absl::string_view text, double* value) {
+    return absl::SimpleAtod(text, value) && std::isfinite(*value);
+  }
+
+  // `otherwise`: if absent; 0: required. `instead`: after a violation.
+  template <typename T, typename Parse>
+  T Positive(const TextNode& parent, absl::string_view key, T otherwise, T instead, const char* what,
+             Parse parse) {
+    const TextNode* node = Present(parent, key);
+    T value = 0;
+    if (node == nullptr && otherwise == 0)
+      AddViolation(parent.place, "hf_no_config", absl::StrCat("has no ", PathOf(parent, key)));
+    if (node == nullptr) return otherwise;
+    if (IsPlain(*node) && parse(node->text, &value) && value > 0) return value;
+    WrongType(parent, *node, what);
+    return instead;
   }
 
   const TextNode& root_;

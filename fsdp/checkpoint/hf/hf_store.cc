@@ -30,42 +30,13 @@ constexpr int64_t kSamples = 8, kSampleBytes = 4096;
 
 // ---- Reading.
 
-// Calls `function` for the contiguous runs of a rectangle in the whole tensor.
-template <typename Function>
-absl::Status ForEachRun(const std::vector<int64_t>& shape, const Rectangle& part, const Function& function) {
-  if (IsEmpty(part)) return absl::OkStatus();
-  size_t outer = shape.size();  // Dimensions before the contiguous ones.
-  int64_t elements = 1;
-  while (outer > 0) {
-    --outer;
-    elements *= part.sizes[outer];
-    if (part.sizes[outer] != shape[outer]) break;
-  }
-  std::vector<int64_t> at(outer);
-  while (true) {
-    int64_t begin = 0;
-    for (size_t d = 0; d < shape.size(); ++d)
-      begin = begin * shape[d] + part.offsets[d] + (d < outer ? at[d] : 0);
-    FSDPD_RETURN_IF_ERROR(function(begin, elements));
-    size_t d = outer;
-    while (d > 0 && ++at[d - 1] == part.sizes[d - 1]) at[--d] = 0;
-    if (d == 0) return absl::OkStatus();
-  }
-}
-
-absl::Status AddSum(const InputFile& file, const std::string& what, int64_t begin, int64_t bytes,
-                    std::vector<std::string>* lines) {
-  std::vector<char> block(bytes);
-  FSDPD_RETURN_IF_ERROR(file.Read(begin, bytes, block.data()));
-  lines->push_back(absl::StrFormat("%s = checksum %08x", what, Crc32(block.data(), bytes)));
-  return absl::OkStatus();
-}
-
 // Weights of another training run have equal sizes and headers, so blocks of the data are sampled.
 absl::Status AddTraits(const HfFile& file, std::vector<std::string>* lines) {
   const InputFile& input = *file.input;
-  const auto add_sum = [&](const std::string& what, int64_t begin, int64_t bytes) {
-    return AddSum(input, absl::StrCat(file.name, ": ", what), begin, bytes, lines);
+  const auto add_sum = [&](const std::string& what, int64_t begin, int64_t bytes) -> absl::Status {
+    FSDPD_ASSIGN_OR_RETURN(const uint32_t crc32, Crc32Of(input.Reader(), begin, bytes));
+    lines->push_back(absl::StrFormat("%s: %s = checksum %08x", file.name, what, crc32));
+    return absl::OkStatus();
   };
   lines->push_back(absl::StrCat(file.name, ": size = ", input.size()));
   FSDPD_RETURN_IF_ERROR(add_sum("head", 0, file.head_bytes));
@@ -84,10 +55,8 @@ class HfTensorReader : public TensorReader {
   // REQUIRES: `contents` has no violations.
   explicit HfTensorReader(HfContents contents) : contents_(std::move(contents)) {
     std::vector<StoredTensor> stored;
-    for (const HfTensor& tensor : contents_.tensors) {
-      const SafetensorsEntry& entry = tensor.entry;
+    for (const auto& [entry, file] : contents_.tensors)
       stored.push_back({entry.name, entry.type, entry.shape, entry.bytes});
-    }
     SetTensors(std::move(stored));  // Already sorted by name.
   }
 
@@ -100,12 +69,13 @@ class HfTensorReader : public TensorReader {
   absl::Status ReadPart(size_t tensor, const Rectangle& part, void* out) const override {
     const SafetensorsEntry& entry = contents_.tensors[tensor].entry;
     const int64_t width = entry.type->bytes;
-    auto* at = static_cast<char*>(out);
-    return ForEachRun(entry.shape, part, [&](int64_t begin, int64_t elements) {
-      char* const to = at;
-      at += elements * width;
-      return FileOf(tensor).Read(entry.begin + begin * width, elements * width, to);
-    });
+    const Rectangle whole = {std::vector<int64_t>(entry.shape.size()), entry.shape};
+    Runs runs(part, whole, part);
+    for (bool more = !IsEmpty(part); more; more = runs.Next()) {
+      FSDPD_RETURN_IF_ERROR(FileOf(tensor).Read(entry.begin + runs.from() * width, runs.length() * width,
+                                                static_cast<char*>(out) + runs.to() * width));
+    }
+    return absl::OkStatus();
   }
 
   absl::StatusOr<std::vector<std::string>> Traits() const override {
@@ -132,7 +102,7 @@ class HfTensorReader : public TensorReader {
 class HfTensorWriter : public TensorWriter {
  public:
   HfTensorWriter(std::string directory, std::vector<size_t> begins, std::string config)
-      : directory_(std::move(directory)), begins_(std::move(begins)), config_(std::move(config)) {}
+      : TensorWriter(std::move(begins)), directory_(std::move(directory)), config_(std::move(config)) {}
 
   ~HfTensorWriter() override {
     for (const File& file : files_) {
@@ -151,17 +121,15 @@ class HfTensorWriter : public TensorWriter {
     crc32_.resize(entries_.size());
     for (size_t number = 0; number < begins_.size(); ++number) {
       const auto begin = entries_.begin() + static_cast<int64_t>(begins_[number]);
-      std::vector<SafetensorsEntry> here(begin, entries_.begin() + static_cast<int64_t>(EndOf(number)));
+      std::vector<SafetensorsEntry> here(
+          begin, entries_.begin() + static_cast<int64_t>(EndOf(number, entries_.size())));
       std::string head = LayOutSafetensors(&here);
       std::copy(here.begin(), here.end(), begin);
       const int64_t bytes =
           here.empty() ? static_cast<int64_t>(head.size()) : here.back().begin + here.back().bytes;
       const std::string name = NameOf(number);
       files_.push_back({name, absl::StrCat(directory_, "/", name, ".part"), std::move(head), bytes});
-      const bool is_whole = std::any_of(whole.begin(), whole.end(), [&](const CompleteFile& one) {
-        return one.name == name && one.bytes == bytes;
-      });
-      if (!is_whole) FSDPD_RETURN_IF_ERROR(Begin(&files_.back()));
+      if (FindComplete(whole, name, bytes) == nullptr) FSDPD_RETURN_IF_ERROR(Begin(&files_.back()));
     }
     return absl::OkStatus();
   }
@@ -173,10 +141,6 @@ class HfTensorWriter : public TensorWriter {
     crc32_[tensor] = Crc32(numbers, entry.bytes);
     return WriteAt(file.fd, file.part_path, entry.begin,
                    {{const_cast<void*>(numbers), static_cast<size_t>(entry.bytes)}});
-  }
-
-  size_t FileOf(size_t tensor) const override {
-    return std::upper_bound(begins_.begin(), begins_.end(), tensor) - begins_.begin() - 1;
   }
 
   bool IsComplete(size_t file) const override { return files_[file].fd < 0; }
@@ -191,21 +155,17 @@ class HfTensorWriter : public TensorWriter {
     file.fd = -1;
     // Every byte belongs to the header or to a tensor.
     uint32_t crc32 = Crc32(file.head.data(), static_cast<int64_t>(file.head.size()));
-    for (size_t tensor = begins_[number]; tensor < EndOf(number); ++tensor)
+    for (size_t tensor = begins_[number]; tensor < EndOf(number, entries_.size()); ++tensor)
       crc32 = Crc32Joined(crc32, crc32_[tensor], entries_[tensor].bytes);
     return CompleteFile{file.name, file.bytes, crc32};
   }
 
   absl::Status Finish() override {
-    for (size_t number = 0; number < files_.size(); ++number) {
-      if (files_[number].fd >= 0) FSDPD_RETURN_IF_ERROR(FinishFile(number).status());
-    }
+    FSDPD_RETURN_IF_ERROR(FinishFiles());
     if (files_.size() > 1) FSDPD_RETURN_IF_ERROR(ReplaceFile(directory_, kHfIndexName, IndexText()));
     FSDPD_RETURN_IF_ERROR(ReplaceFile(directory_, kHfConfigName, config_));
     return SyncDirectory(directory_);
   }
-
-  int64_t files() const override { return static_cast<int64_t>(files_.size()); }
 
  private:
   struct File {
@@ -220,9 +180,6 @@ class HfTensorWriter : public TensorWriter {
     FSDPD_RETURN_IF_ERROR(ReserveBytes(file->fd, file->part_path, file->bytes));
     return WriteAt(file->fd, file->part_path, 0, {{const_cast<char*>(file->head.data()), file->head.size()}});
   }
-
-  // One past the file's last tensor.
-  size_t EndOf(size_t file) const { return file + 1 < begins_.size() ? begins_[file + 1] : entries_.size(); }
 
   std::string NameOf(size_t number) const {
     return begins_.size() == 1
@@ -245,7 +202,6 @@ class HfTensorWriter : public TensorWriter {
   }
 
   const std::string directory_;
-  const std::vector<size_t> begins_;
   const std::string config_;
   std::vector<SafetensorsEntry> entries_;
   std::vector<uint32_t> crc32_;  // By entry, for those that were written.

@@ -28,7 +28,7 @@ bool HasHfWeights(const std::string& directory);
 // Writes "model.safetensors" if everything fits into `file_bytes`, else "model-00001-of-00002.safetensors"
 // and so on, with model.safetensors.index.json. `config` is the content of config.json. `whole`: complete
 // files of an earlier writer for the same tensors. REQUIRES: the directory exists and has nothing but
-// `whole`; HasSafetensorsName() for every type; names are unique.
+// `whole`; every type has a name in safetensors; names are unique.
 absl::StatusOr<std::unique_ptr<TensorWriter>> MakeHfWriter(const std::string& directory,
                                                            const std::vector<StoredTensor>& tensors,
                                                            int64_t file_bytes, const std::string& config,

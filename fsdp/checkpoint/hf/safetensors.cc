@@ -12,7 +12,6 @@
 
 #include "base/check.h"
 #include "base/json_quote.h"
-#include "fsdp/checkpoint/dcp/dcp_index.h"
 #include "fsdp/checkpoint/format/json.h"
 #include "fsdp/checkpoint/format/torch_save.h"
 
@@ -168,17 +167,11 @@ absl::StatusOr<SafetensorsContents> InspectSafetensors(int64_t size, const ReadA
   return Head(size).Look(read);
 }
 
-absl::StatusOr<std::vector<SafetensorsEntry>> ReadSafetensors(int64_t size, const ReadAt& read) {
-  FSDPD_ASSIGN_OR_RETURN(SafetensorsContents contents, InspectSafetensors(size, read));
-  FSDPD_RETURN_IF_ERROR(contents.first);
-  return std::move(contents.entries);
-}
-
 std::string LayOutSafetensors(std::vector<SafetensorsEntry>* tensors) {
   std::string head = absl::StrCat("{", kNotes);
   int64_t end = 0;
   for (SafetensorsEntry& tensor : *tensors) {
-    FSDPD_CHECK(HasSafetensorsName(*tensor.type));
+    FSDPD_CHECK(!tensor.type->safetensors.empty());
     absl::StrAppend(&head, ",", JsonQuoted(tensor.name), ":{\"dtype\":\"", tensor.type->safetensors,
                     "\",\"shape\":[", absl::StrJoin(tensor.shape, ","), "],\"data_offsets\":[", end, ",",
                     end + tensor.bytes, "]}");
@@ -194,7 +187,5 @@ std::string LayOutSafetensors(std::vector<SafetensorsEntry>* tensors) {
   for (SafetensorsEntry& tensor : *tensors) tensor.begin += static_cast<int64_t>(file.size());
   return file;
 }
-
-bool HasSafetensorsName(const TensorType& type) { return !type.safetensors.empty(); }
 
 }  // namespace fsdpd

@@ -4,8 +4,7 @@
 // or hostile: the header's size is bounded, and the position of every tensor must match its type and shape,
 // consecutively up to the last byte of the file.
 //
-// Pure functions. Errors: DATA_LOSS for an invalid file, UNIMPLEMENTED for an unsupported type, with what was
-// found; or the error of `read`. InspectSafetensors() returns all of them as violations instead.
+// Pure functions. Errors: those of `read`.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -25,7 +24,7 @@ inline constexpr int64_t kMaxSafetensorsHeadBytes = 16 << 20;
 
 struct SafetensorsEntry {
   std::string name;
-  const TensorType* type = nullptr;  // Null in InspectSafetensors(): not supported.
+  const TensorType* type = nullptr;  // Null: not supported.
   std::vector<int64_t> shape;
   int64_t begin = 0;  // Position in the file.
   int64_t bytes = 0;
@@ -36,19 +35,16 @@ struct SafetensorsContents {
   std::vector<SafetensorsEntry> entries;  // With a valid shape and position; in file order.
   int64_t head_bytes = 0;                 // Position of the data.
   DcpViolations violations;               // Violations by tensor name; those of the file have an empty name.
-  absl::Status first;                     // The first violation as an error; OK: none.
+  // The first violation as an error: DATA_LOSS for an invalid file, UNIMPLEMENTED for an unsupported type;
+  // OK: none.
+  absl::Status first;
 };
 
 // All violations of the header of a file of `size` bytes. Errors: those of `read`.
 absl::StatusOr<SafetensorsContents> InspectSafetensors(int64_t size, const ReadAt& read);
 
-// The tensors in file order, for a file of `size` bytes.
-absl::StatusOr<std::vector<SafetensorsEntry>> ReadSafetensors(int64_t size, const ReadAt& read);
-
-// Assigns each of `tensors` its position, consecutively, and returns the header. REQUIRES:
-// HasSafetensorsName() of their types, BytesOf() of each is `bytes`, names are unique.
+// Assigns each of `tensors` its position, consecutively, and returns the header. REQUIRES: their types have a
+// name in the format, BytesOf() of each is `bytes`, names are unique.
 std::string LayOutSafetensors(std::vector<SafetensorsEntry>* tensors);
-
-bool HasSafetensorsName(const TensorType& type);
 
 }  // namespace fsdpd

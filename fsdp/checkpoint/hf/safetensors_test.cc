@@ -6,6 +6,8 @@
 
 #include <cstring>
 
+#include "base/check.h"
+
 namespace fsdpd {
 namespace {
 
@@ -20,7 +22,10 @@ std::string FileOf(const std::string& head, const std::string& numbers) {
 }
 
 absl::StatusOr<std::vector<SafetensorsEntry>> Read(const std::string& file) {
-  return ReadSafetensors(static_cast<int64_t>(file.size()), ReadAtOf(file));
+  FSDPD_ASSIGN_OR_RETURN(SafetensorsContents contents,
+                         InspectSafetensors(static_cast<int64_t>(file.size()), ReadAtOf(file)));
+  FSDPD_RETURN_IF_ERROR(contents.first);
+  return std::move(contents.entries);
 }
 
 std::string ErrorOf(const std::string& head, const std::string& numbers = "") {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <memory>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -27,17 +26,10 @@ constexpr int64_t kMaxMarkBytes = 1 << 16;
 constexpr int64_t kFileBytes = 5'000'000'000;  // The default of transformers.
 constexpr int kMaxThreads = 8;                 // More threads do not make disks faster.
 
-absl::StatusOr<std::string> ReadWhole(const std::string& path, int64_t most) {
-  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<InputFile> file, InputFile::Open(path));
-  if (file->size() > most) return absl::DataLossError(absl::StrCat(path, ": file is too large"));
-  std::string text(file->size(), '\0');
-  FSDPD_RETURN_IF_ERROR(file->Read(0, file->size(), text.data()));
-  return text;
-}
-
 // Whether a job of fsdpd wrote it, this one or another.
 bool IsExport(const std::string& directory) {
-  const absl::StatusOr<std::string> text = ReadWhole(absl::StrCat(directory, "/", kMarkName), kMaxMarkBytes);
+  const absl::StatusOr<std::string> text =
+      ReadInputFile(absl::StrCat(directory, "/", kMarkName), kMaxMarkBytes);
   const absl::StatusOr<JsonValue> mark = text.ok() ? ParseJson(*text) : text.status();
   const JsonValue* owner = mark.ok() ? mark->Find("job") : nullptr;
   return owner != nullptr && owner->kind == JsonValue::Kind::kText;
@@ -59,7 +51,7 @@ std::optional<std::string> ConfigOfStart(const Spec& spec) {
       CompareHfConfig(load, spec.model);
   if (!differences.ok() || !differences->has_value() || !(*differences)->empty()) return std::nullopt;
   const absl::StatusOr<std::string> text =
-      ReadWhole(absl::StrCat(load, "/", kHfConfigName), JsonLimits().bytes);
+      ReadInputFile(absl::StrCat(load, "/", kHfConfigName), JsonLimits().bytes);
   if (!text.ok()) return std::nullopt;
   return *text;
 }

@@ -18,7 +18,7 @@
 #include "base/errno_status.h"
 #include "fsdp/checkpoint/dcp/dcp_metadata.h"
 #include "fsdp/checkpoint/dcp/dcp_sums.h"
-#include "fsdp/checkpoint/format/directory_error.h"
+#include "fsdp/checkpoint/format/directory_path.h"
 #include "fsdp/checkpoint/format/durable_file.h"
 
 namespace fsdpd {
@@ -65,18 +65,13 @@ bool IsOfCheckpoint(const std::string& name) {
   return IsUnfinished(name) || (absl::StartsWith(name, "__") && absl::EndsWith(name, ".distcp"));
 }
 
-absl::Status Remove(const std::string& path) {
-  if (unlink(path.c_str()) == 0 || errno == ENOENT) return absl::OkStatus();
-  return ErrnoStatus(absl::StrCat("remove ", path));
-}
-
 absl::Status RemoveCheckpoint(const std::string& path) {
-  FSDPD_RETURN_IF_ERROR(Remove(absl::StrCat(path, "/", kDcpMetadataName)));
+  FSDPD_RETURN_IF_ERROR(RemoveFile(absl::StrCat(path, "/", kDcpMetadataName)));
   FSDPD_RETURN_IF_ERROR(SyncDirectory(path));
-  FSDPD_RETURN_IF_ERROR(Remove(absl::StrCat(path, "/", kDcpSumsName)));
+  FSDPD_RETURN_IF_ERROR(RemoveFile(absl::StrCat(path, "/", kDcpSumsName)));
   FSDPD_ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(path));
   for (const std::string& name : names) {
-    if (IsOfCheckpoint(name)) FSDPD_RETURN_IF_ERROR(Remove(absl::StrCat(path, "/", name)));
+    if (IsOfCheckpoint(name)) FSDPD_RETURN_IF_ERROR(RemoveFile(absl::StrCat(path, "/", name)));
   }
   if (rmdir(path.c_str()) == 0 || errno == ENOENT || errno == ENOTEMPTY || errno == EEXIST)
     return absl::OkStatus();
@@ -143,7 +138,7 @@ absl::StatusOr<int64_t> RemoveUnfinished(const std::string& dir) {
     if (!names.ok()) continue;
     for (const std::string& name : *names) {
       if (!IsUnfinished(name)) continue;
-      const absl::Status gone = Remove(absl::StrCat(each.path, "/", name));
+      const absl::Status gone = RemoveFile(absl::StrCat(each.path, "/", name));
       status.Update(gone);
       removed += gone.ok() ? 1 : 0;
     }

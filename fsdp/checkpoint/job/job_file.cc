@@ -12,8 +12,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "fsdp/checkpoint/format/pickle_writer.h"
-#include "fsdp/checkpoint/format/torch_save.h"
+#include "fsdp/checkpoint/format/portable_values.h"
 
 namespace fsdpd {
 namespace {
@@ -22,86 +21,54 @@ namespace {
 constexpr size_t kMaxItems = 4096;
 
 const TensorType* TypeOf(DType dtype) {
-  switch (dtype) {
-    case DType::kFp32:
-      return FindTensorType("float32");
-    case DType::kBf16:
-      return FindTensorType("bfloat16");
-    case DType::kFp16:
-      return FindTensorType("float16");
-    case DType::kFp8:
-      break;
-  }
-  return nullptr;
-}
-
-DcpSmall Small(std::string name, PickleWriter writer) { return {std::move(name), TorchSaved(writer.Take())}; }
-
-DcpSmall Number(std::string name, int64_t value) {
-  PickleWriter writer;
-  writer.Int(value);
-  return Small(std::move(name), std::move(writer));
-}
-
-DcpSmall Real(std::string name, double value) {
-  PickleWriter writer;
-  writer.Float(value);
-  return Small(std::move(name), std::move(writer));
-}
-
-DcpSmall Text(std::string name, const std::string& value) {
-  PickleWriter writer;
-  writer.Text(value);
-  return Small(std::move(name), std::move(writer));
-}
-
-template <typename Write, typename Items>
-DcpSmall List(std::string name, const Items& items, Write write) {
-  PickleWriter writer;
-  writer.EmptyList();
-  writer.Mark();
-  for (const auto& item : items) write(item, &writer);
-  writer.Appends();
-  return Small(std::move(name), std::move(writer));
+  if (dtype == DType::kFp32) return FindTensorType("float32");
+  if (dtype == DType::kBf16) return FindTensorType("bfloat16");
+  return dtype == DType::kFp16 ? FindTensorType("float16") : nullptr;
 }
 
 // Written only for jobs with such steps, so that other checkpoints keep their format.
 void AddBadSteps(const TrainingState& state, std::vector<DcpSmall>* values) {
-  const auto write_norm = [](const std::optional<float>& norm, PickleWriter* writer) {
-    norm.has_value() ? writer->Float(*norm) : writer->None();
+  std::vector<PortableValue> norms;
+  for (const std::optional<float>& norm : state.grad_norms)
+    norms.push_back(norm.has_value() ? PortableValue{double{*norm}} : PortableValue{});
+  const auto list_of = [](const std::vector<int64_t>& steps) {
+    std::vector<PortableValue> list;
+    for (const int64_t step : steps) list.push_back({step});
+    return list;
   };
-  const auto write_step = [](int64_t step, PickleWriter* writer) { writer->Int(step); };
-  if (!state.grad_norms.empty()) values->push_back(List(kGradNormsKey, state.grad_norms, write_norm));
-  if (!state.skipped_nonfinite.empty())
-    values->push_back(List(kSkippedNonfiniteKey, state.skipped_nonfinite, write_step));
-  if (!state.skipped_spikes.empty())
-    values->push_back(List(kSkippedSpikesKey, state.skipped_spikes, write_step));
+  for (const auto& [key, list] : {std::make_pair(kGradNormsKey, norms),
+                                  std::make_pair(kSkippedNonfiniteKey, list_of(state.skipped_nonfinite)),
+                                  std::make_pair(kSkippedSpikesKey, list_of(state.skipped_spikes))}) {
+    if (!list.empty()) values->push_back({key, SavedPortable({list})});
+  }
 }
 
 std::vector<DcpSmall> ValuesOf(const Spec& spec, const Layout& layout, const TrainingState& state,
                                const JobLabel& label) {
-  std::vector<DcpSmall> values = {
-      Number(kIterationKey, state.step),
-      Real(kVersionKey, kMegatronVersion),
-      Number(kSchedulerSamplesKey, state.samples),
-      Text(kJobKey, label.job),
-      Text(kSpecKey, label.spec),
-      Number(kSamplesKey, state.samples),
-      Number(kSeedKey, static_cast<int64_t>(spec.seed)),
-      Number(kStepsTakenKey, state.steps_taken),
-      Real(kLossScaleKey, state.loss_scale),
-      Number(kGoodStepsKey, state.good_steps),
+  std::vector<DcpSmall> values;
+  const auto add = [&values](std::string name, PortableValue value) {
+    values.push_back({std::move(name), SavedPortable(value)});
   };
-  if (!label.data.empty()) values.push_back(Text(kDataKey, absl::StrJoin(label.data, "\n")));
-  if (spec.scales_loss()) values.push_back(Number(kScalesLossKey, 1));
+  add(kIterationKey, {state.step});
+  add(kVersionKey, {kMegatronVersion});
+  add(kSchedulerSamplesKey, {state.samples});
+  add(kJobKey, {label.job});
+  add(kSpecKey, {label.spec});
+  add(kSamplesKey, {state.samples});
+  add(kSeedKey, {static_cast<int64_t>(spec.seed)});
+  add(kStepsTakenKey, {state.steps_taken});
+  add(kLossScaleKey, {state.loss_scale});
+  add(kGoodStepsKey, {state.good_steps});
+  if (!label.data.empty()) add(kDataKey, {absl::StrJoin(label.data, "\n")});
+  if (spec.scales_loss()) add(kScalesLossKey, {int64_t{1}});
   AddBadSteps(state, &values);
   for (const Bucket& bucket : layout.buckets) {
     if (!bucket.trainable) continue;
     for (size_t slot = 0; slot < bucket.params.size(); ++slot) {
       const std::string group =
           absl::StrCat(kGroupPrefix, ParamName(layout, bucket, static_cast<int>(slot)), ".");
-      values.push_back(Real(group + "lr_mult", bucket.params[slot].lr_scale));
-      values.push_back(Real(group + "weight_decay", bucket.params[slot].weight_decay));
+      add(group + "lr_mult", {bucket.params[slot].lr_scale});
+      add(group + "weight_decay", {bucket.params[slot].weight_decay});
     }
   }
   return values;
@@ -183,53 +150,44 @@ bool IsFloating(const DcpTensor& tensor) {
           tensor.type == TypeOf(DType::kFp16));
 }
 
-// Null if absent.
-absl::StatusOr<std::unique_ptr<Pickle>> Find(const DcpReader& reader, const std::string& name) {
+// Does nothing if there is no such value. `read` returns the part of it that is invalid, or null.
+template <typename Read>
+absl::Status ReadValue(const DcpReader& reader, const std::string& name, const std::string& want, Read read) {
   const DcpValue* value = reader.FindValue(name);
-  if (value == nullptr) return nullptr;
-  FSDPD_ASSIGN_OR_RETURN(Pickle pickle, reader.ReadValue(*value));
-  return std::make_unique<Pickle>(std::move(pickle));
+  if (value == nullptr) return absl::OkStatus();
+  FSDPD_ASSIGN_OR_RETURN(const Pickle pickle, reader.ReadValue(*value));
+  const PickleValue* invalid = read(pickle.root());
+  if (invalid == nullptr) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrCat(name, ": invalid value (got ", DescribePickled(*invalid), ", want ", want, ")"));
 }
 
 absl::Status ReadNumber(const DcpReader& reader, const std::string& name, int64_t* number) {
-  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<Pickle> pickle, Find(reader, name));
-  if (pickle == nullptr) return absl::OkStatus();
-  const PickleValue& root = pickle->root();
-  if (root.kind != PickleKind::kInt || root.integer < 0 || root.integer > kMaxCount) {
-    return absl::DataLossError(absl::StrCat(name, ": invalid value (got ", DescribePickled(root),
-                                            ", want an integer from 0 to ", kMaxCount, ")"));
-  }
-  *number = root.integer;
-  return absl::OkStatus();
+  return ReadValue(
+      reader, name, absl::StrCat("an integer from 0 to ", kMaxCount), [&](const PickleValue& root) {
+        const bool valid = root.kind == PickleKind::kInt && root.integer >= 0 && root.integer <= kMaxCount;
+        if (valid) *number = root.integer;
+        return valid ? nullptr : &root;
+      });
 }
 
 absl::Status ReadReal(const DcpReader& reader, const std::string& name, double* real) {
-  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<Pickle> pickle, Find(reader, name));
-  if (pickle == nullptr) return absl::OkStatus();
-  if (pickle->root().kind != PickleKind::kFloat || !(pickle->root().real > 0)) {
-    return absl::DataLossError(absl::StrCat(name, ": invalid value (got ", DescribePickled(pickle->root()),
-                                            ", want a number above 0)"));
-  }
-  *real = pickle->root().real;
-  return absl::OkStatus();
+  return ReadValue(reader, name, "a number above 0", [&](const PickleValue& root) {
+    const bool valid = root.kind == PickleKind::kFloat && root.real > 0;
+    if (valid) *real = root.real;
+    return valid ? nullptr : &root;
+  });
 }
 
-absl::Status BadItem(const std::string& name, const PickleValue& value, const char* wanted) {
-  return absl::DataLossError(
-      absl::StrCat(name, ": invalid value (got ", DescribePickled(value), ", want a list of ", wanted, ")"));
-}
-
-// Nullopt if there is no such list. `read` returns false for an invalid item.
+// `read` returns false for an invalid item.
 template <typename Read>
-absl::Status ReadList(const DcpReader& reader, const std::string& name, const char* wanted, Read read) {
-  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<Pickle> pickle, Find(reader, name));
-  if (pickle == nullptr) return absl::OkStatus();
-  const PickleValue& root = pickle->root();
-  if (root.kind != PickleKind::kList || root.items.size() > kMaxItems) return BadItem(name, root, wanted);
-  for (const PickleValue* item : root.items) {
-    if (!read(*item)) return BadItem(name, *item, wanted);
-  }
-  return absl::OkStatus();
+absl::Status ReadList(const DcpReader& reader, const std::string& name, const char* items, Read read) {
+  return ReadValue(reader, name, absl::StrCat("a list of ", items), [&](const PickleValue& root) {
+    if (root.kind != PickleKind::kList || root.items.size() > kMaxItems) return &root;
+    const auto invalid = std::find_if_not(root.items.begin(), root.items.end(),
+                                          [&](const PickleValue* item) { return read(*item); });
+    return invalid == root.items.end() ? nullptr : *invalid;
+  });
 }
 
 absl::Status ReadBadSteps(const DcpReader& reader, TrainingState* state) {
@@ -256,9 +214,12 @@ absl::Status ReadBadSteps(const DcpReader& reader, TrainingState* state) {
 
 // Empty if absent.
 absl::StatusOr<std::string> ReadText(const DcpReader& reader, const std::string& name) {
-  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<Pickle> pickle, Find(reader, name));
-  if (pickle == nullptr || pickle->root().kind != PickleKind::kString) return std::string();
-  return std::string(pickle->root().text);
+  std::string text;
+  FSDPD_RETURN_IF_ERROR(ReadValue(reader, name, "", [&](const PickleValue& root) -> const PickleValue* {
+    if (root.kind == PickleKind::kString) text = std::string(root.text);
+    return nullptr;
+  }));
+  return text;
 }
 
 }  // namespace

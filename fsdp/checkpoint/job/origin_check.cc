@@ -14,7 +14,7 @@
 #include "base/spec_text/renamed_fields.h"
 #include "fsdp/checkpoint/convert/megatron_files.h"
 #include "fsdp/checkpoint/convert/open_store.h"
-#include "fsdp/checkpoint/dcp/dcp_store.h"
+#include "fsdp/checkpoint/dcp/dcp_reader.h"
 #include "fsdp/checkpoint/format/portable_values.h"
 #include "fsdp/checkpoint/hf/hf_config.h"
 #include "fsdp/checkpoint/hf/hf_store.h"
@@ -62,26 +62,28 @@ void CompareRun(const v1::JobSpec& theirs, const Spec& job, std::vector<std::str
       NameOf(job.optimizer.kind));
 }
 
-absl::StatusOr<std::string> ReadConfig(const std::string& directory) {
-  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<InputFile> file,
-                         InputFile::Open(absl::StrCat(directory, "/", kHfConfigName)));
-  if (file->size() > kMaxJobSpecBytes)
-    return absl::DataLossError(absl::StrCat(file->path(), ": file is too large for a config.json"));
-  std::string text(file->size(), '\0');
-  FSDPD_RETURN_IF_ERROR(file->Read(0, file->size(), text.data()));
-  return text;
-}
+// A directory's config.json. `model` is one of ours if nothing in the file is unsupported.
+struct StatedConfig {
+  v1::Model model;
+  std::vector<std::string> unsupported;
+};
 
-// What is not supported in the file; empty if `model` is one of ours.
-std::vector<std::string> ConfigViolations(const std::string& text, v1::Model* model) {
-  std::vector<std::string> violations;
-  for (const LocatedViolation& located : ReadHfConfig(text, kHfConfigName, model)) {
+absl::StatusOr<std::optional<StatedConfig>> ReadConfig(const std::string& directory) {
+  const absl::StatusOr<std::unique_ptr<InputFile>> file =
+      InputFile::Open(absl::StrCat(directory, "/", kHfConfigName));
+  if (absl::IsNotFound(file.status())) return std::nullopt;
+  FSDPD_RETURN_IF_ERROR(file.status());
+  if ((*file)->size() > kMaxJobSpecBytes)
+    return absl::DataLossError(absl::StrCat((*file)->path(), ": file is too large for a config.json"));
+  FSDPD_ASSIGN_OR_RETURN(const std::string text, (*file)->ReadAll());
+  StatedConfig config;
+  for (const LocatedViolation& located : ReadHfConfig(text, kHfConfigName, &config.model)) {
     // Warnings concern how it was trained elsewhere.
-    if (located.violation.level == ViolationLevel::kError) violations.push_back(Render(located));
+    if (located.violation.level == ViolationLevel::kError) config.unsupported.push_back(Render(located));
   }
-  if (violations.empty() && !IsSound(*model))
-    violations.push_back("the sizes are not those of a valid model");
-  return violations;
+  if (config.unsupported.empty() && !IsSound(config.model))
+    config.unsupported.push_back("the sizes are not those of a valid model");
+  return config;
 }
 
 bool ParseSpec(const std::string& json, v1::JobSpec* spec) {
@@ -134,19 +136,16 @@ std::vector<std::string> CompareData(const std::vector<std::string>& there,
 
 absl::StatusOr<std::optional<std::vector<std::string>>> CompareHfConfig(const std::string& directory,
                                                                         const ModelConfig& job) {
-  const absl::StatusOr<std::string> text = ReadConfig(directory);
-  if (absl::IsNotFound(text.status())) return std::nullopt;
-  if (!text.ok()) return text.status();
-  v1::Model model;
-  std::vector<std::string> differences = ConfigViolations(*text, &model);
-  if (differences.empty()) differences = ModelDifferences(job, ToModelConfig(model));
-  return differences;
+  FSDPD_ASSIGN_OR_RETURN(const std::optional<StatedConfig> config, ReadConfig(directory));
+  if (!config.has_value()) return std::nullopt;
+  if (!config->unsupported.empty()) return config->unsupported;
+  return ModelDifferences(job, ToModelConfig(config->model));
 }
 
 absl::StatusOr<std::string> SpecInside(const std::string& directory, const TensorReader& reader) {
-  const auto* dcp = dynamic_cast<const DcpTensorReader*>(&reader);
+  const auto* dcp = dynamic_cast<const DcpReader*>(&reader);
   if (dcp == nullptr) return std::string();
-  if (FormatOf(directory) != StoreFormat::kTorchDist) return ReadJobSpec(dcp->dcp());
+  if (FormatOf(directory) != StoreFormat::kTorchDist) return ReadJobSpec(*dcp);
   FSDPD_ASSIGN_OR_RETURN(const MegatronCommon common, ReadMegatronCommon(directory));
   return PortableText(common.kept, kSpecKey).value_or("");
 }
@@ -159,12 +158,9 @@ absl::StatusOr<std::optional<ModelConfig>> StatedModel(const std::string& direct
     spec = WithDefaults(spec, nullptr);
     if (IsSound(spec.model())) return ToModelConfig(spec.model());
   }
-  const absl::StatusOr<std::string> text = ReadConfig(directory);
-  if (absl::IsNotFound(text.status())) return std::nullopt;
-  if (!text.ok()) return text.status();
-  v1::Model model;
-  if (!ConfigViolations(*text, &model).empty()) return std::nullopt;
-  return ToModelConfig(model);
+  FSDPD_ASSIGN_OR_RETURN(const std::optional<StatedConfig> config, ReadConfig(directory));
+  if (!config.has_value() || !config->unsupported.empty()) return std::nullopt;
+  return ToModelConfig(config->model);
 }
 
 }  // namespace fsdpd

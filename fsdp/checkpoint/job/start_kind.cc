@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "fsdp/checkpoint/convert/open_store.h"
-#include "fsdp/checkpoint/dcp/dcp_store.h"
+#include "fsdp/checkpoint/dcp/dcp_reader.h"
 #include "fsdp/checkpoint/names/job_keys.h"
 #include "fsdp/checkpoint/names/param_match.h"
 
@@ -14,10 +14,10 @@ namespace fsdpd {
 
 absl::StatusOr<StartKind> KindOfStart(const std::string& path, const ModelConfig& model) {
   if (FormatOf(path) == StoreFormat::kHf) return StartKind::kForeign;
-  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<DcpTensorReader> reader, DcpTensorReader::Open(path));
+  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<DcpReader> reader, DcpReader::Open(path));
   const std::optional<Naming> naming = NamingOf(*reader, model);
   if (naming.has_value() && *naming != Naming::kOurs) return StartKind::kForeign;
-  return reader->dcp().FindValue(kIterationKey) != nullptr ? StartKind::kTraining : StartKind::kNative;
+  return reader->FindValue(kIterationKey) != nullptr ? StartKind::kTraining : StartKind::kNative;
 }
 
 absl::StatusOr<bool> TakesParametersOnly(const CheckpointConfig& checkpoint, const std::string& path,

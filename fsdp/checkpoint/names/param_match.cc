@@ -1,6 +1,5 @@
 #include "fsdp/checkpoint/names/param_match.h"
 
-#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
 #include <absl/strings/strip.h>
@@ -10,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "base/check.h"
 #include "fsdp/checkpoint/format/number_cast.h"
 #include "fsdp/checkpoint/names/job_keys.h"
 
@@ -153,6 +153,31 @@ void MatchFound(const TensorReader& source, const Found& found, const ModelConfi
   }
 }
 
+// A violation if a second copy of the tied embedding, under the head's name, differs from it in shape, dtype
+// or any number. The copy is not loaded, so a head that was trained on its own would be dropped.
+absl::Status CheckTiedCopy(const TensorReader& source, ParamMatch* match) {
+  if (match->tied_copy < 0) return absl::OkStatus();
+  const size_t of_head = static_cast<size_t>(match->tied_copy), of_embedding = match->tensors[0];
+  const StoredTensor& head = source.tensors()[of_head];
+  const StoredTensor& embedding = source.tensors()[of_embedding];
+  bool equal = head.shape == embedding.shape && head.type == embedding.type;
+  const int64_t piece = (8 << 20) / embedding.type->bytes;
+  std::string left, right;
+  for (int64_t begin = 0; equal && begin < embedding.numbers(); begin += piece) {
+    const int64_t count = std::min(piece, embedding.numbers() - begin);
+    left.resize(count * embedding.type->bytes);
+    right.resize(left.size());
+    FSDPD_RETURN_IF_ERROR(source.ReadRun(of_embedding, begin, count, left.data()));
+    FSDPD_RETURN_IF_ERROR(source.ReadRun(of_head, begin, count, right.data()));
+    equal = left == right;
+  }
+  if (equal) return absl::OkStatus();
+  match->violations.Add(head.name, absl::StrCat("differs from ", embedding.name,
+                                                ", but the model ties them; set tie_word_embeddings "
+                                                "(tied_embeddings in a spec) to false to load both"));
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 std::optional<Naming> NamingOf(const TensorReader& source, const ModelConfig& model) {
@@ -161,7 +186,8 @@ std::optional<Naming> NamingOf(const TensorReader& source, const ModelConfig& mo
   return found->naming;
 }
 
-ParamMatch MatchParams(const TensorReader& source, const ModelConfig& model, bool only_model) {
+absl::StatusOr<ParamMatch> MatchParams(const TensorReader& source, const ModelConfig& model,
+                                       bool only_model) {
   ParamMatch match;
   std::optional<Found> found = FindNaming(source, model);
   if (!found.has_value()) {
@@ -175,6 +201,7 @@ ParamMatch MatchParams(const TensorReader& source, const ModelConfig& model, boo
   }
   MatchFound(source, *found, model, only_model, &match);
   match.params = std::move(found->params);
+  if (match.violations.empty()) FSDPD_RETURN_IF_ERROR(CheckTiedCopy(source, &match));
   return match;
 }
 

@@ -5,13 +5,16 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_replace.h>
 #include <absl/strings/strip.h>
+#include <absl/types/span.h>
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
+#include <functional>
+#include <numeric>
 #include <variant>
 
 #include "base/check.h"
+#include "fsdp/plan/model/describe_model.h"
 #include "fsdp/plan/model/model_facts.h"
 
 namespace fsdpd {
@@ -20,161 +23,137 @@ namespace {
 // Which part of a Megatron-Core layer tensor a parameter is.
 enum class Part { kWhole, kQueries, kKeys, kValues, kQueriesKeysValues, kGates, kUps };
 
-// `#` is the layer index; for Megatron-Core it applies if each layer has its own tensor. `@` is an expert's
-// index. Null if the naming does not have the parameter.
+// A parameter's name in each naming. `#.` stands for the prefix of a layer, `@` for an expert's index. Null
+// if the naming does not have the parameter.
 struct Row {
   const char* ours;
   const char* transformers;
-  const char* torchtitan;
-  const char* megatron;
-  Rearrangement turn_transformers = Rearrangement::kNone;
-  Rearrangement turn_torchtitan = Rearrangement::kNone;
-  Part part_megatron = Part::kWhole;
+  const char* megatron = nullptr;
+  const char* torchtitan = nullptr;
+  Part part = Part::kWhole;                            // Of Megatron-Core's tensor.
+  Rearrangement rearrangement = Rearrangement::kNone;  // kTransposed: in transformers; kPairs: in torchtitan.
   bool in_fp32 = false;
 };
 
+constexpr Rearrangement kNone = Rearrangement::kNone, kPairs = Rearrangement::kPairs,
+                        kTransposed = Rearrangement::kTransposed;
+
 constexpr Row kLlama[] = {
-    {"embedding.weight", "model.embed_tokens.weight", "tok_embeddings.weight",
-     "embedding.word_embeddings.weight"},
-    {"layer.#.attention_norm", "model.layers.#.input_layernorm.weight", "layers.#.attention_norm.weight",
-     "decoder.layers.#.self_attention.linear_qkv.layer_norm_weight"},
-    {"layer.#.attention.wq", "model.layers.#.self_attn.q_proj.weight", "layers.#.attention.wq.weight",
-     "decoder.layers.#.self_attention.linear_qkv.weight", Rearrangement::kNone, Rearrangement::kPairs,
+    {"embedding.weight", "model.embed_tokens.weight", "embedding.word_embeddings.weight",
+     "tok_embeddings.weight"},
+    {"#.attention_norm", "#.input_layernorm.weight", "#.self_attention.linear_qkv.layer_norm_weight",
+     "#.attention_norm.weight"},
+    {"#.attention.wq", "#.self_attn.q_proj.weight", "#.self_attention.linear_qkv.weight",
+     "#.attention.wq.weight", Part::kQueries, kPairs},
+    {"#.attention.bq", "#.self_attn.q_proj.bias", "#.self_attention.linear_qkv.bias", nullptr,
      Part::kQueries},
-    {"layer.#.attention.bq", "model.layers.#.self_attn.q_proj.bias", nullptr,
-     "decoder.layers.#.self_attention.linear_qkv.bias", Rearrangement::kNone, Rearrangement::kNone,
-     Part::kQueries},
-    {"layer.#.attention.wk", "model.layers.#.self_attn.k_proj.weight", "layers.#.attention.wk.weight",
-     "decoder.layers.#.self_attention.linear_qkv.weight", Rearrangement::kNone, Rearrangement::kPairs,
-     Part::kKeys},
-    {"layer.#.attention.bk", "model.layers.#.self_attn.k_proj.bias", nullptr,
-     "decoder.layers.#.self_attention.linear_qkv.bias", Rearrangement::kNone, Rearrangement::kNone,
-     Part::kKeys},
-    {"layer.#.attention.wv", "model.layers.#.self_attn.v_proj.weight", "layers.#.attention.wv.weight",
-     "decoder.layers.#.self_attention.linear_qkv.weight", Rearrangement::kNone, Rearrangement::kNone,
-     Part::kValues},
-    {"layer.#.attention.bv", "model.layers.#.self_attn.v_proj.bias", nullptr,
-     "decoder.layers.#.self_attention.linear_qkv.bias", Rearrangement::kNone, Rearrangement::kNone,
-     Part::kValues},
-    {"layer.#.attention.q_norm", "model.layers.#.self_attn.q_norm.weight", nullptr,
-     "decoder.layers.#.self_attention.q_layernorm.weight"},
-    {"layer.#.attention.k_norm", "model.layers.#.self_attn.k_norm.weight", nullptr,
-     "decoder.layers.#.self_attention.k_layernorm.weight"},
-    {"layer.#.attention.wo", "model.layers.#.self_attn.o_proj.weight", "layers.#.attention.wo.weight",
-     "decoder.layers.#.self_attention.linear_proj.weight"},
-    {"layer.#.ffn_norm", "model.layers.#.post_attention_layernorm.weight", "layers.#.ffn_norm.weight",
-     "decoder.layers.#.mlp.linear_fc1.layer_norm_weight"},
-    {"layer.#.ffn.w1", "model.layers.#.mlp.gate_proj.weight", "layers.#.feed_forward.w1.weight",
-     "decoder.layers.#.mlp.linear_fc1.weight", Rearrangement::kNone, Rearrangement::kNone, Part::kGates},
-    {"layer.#.ffn.w3", "model.layers.#.mlp.up_proj.weight", "layers.#.feed_forward.w3.weight",
-     "decoder.layers.#.mlp.linear_fc1.weight", Rearrangement::kNone, Rearrangement::kNone, Part::kUps},
-    {"layer.#.ffn.w2", "model.layers.#.mlp.down_proj.weight", "layers.#.feed_forward.w2.weight",
-     "decoder.layers.#.mlp.linear_fc2.weight"},
-    {"head.norm", "model.norm.weight", "norm.weight", "decoder.final_layernorm.weight"},
-    {"head.output", "lm_head.weight", "output.weight", "output_layer.weight"},
+    {"#.attention.wk", "#.self_attn.k_proj.weight", "#.self_attention.linear_qkv.weight",
+     "#.attention.wk.weight", Part::kKeys, kPairs},
+    {"#.attention.bk", "#.self_attn.k_proj.bias", "#.self_attention.linear_qkv.bias", nullptr, Part::kKeys},
+    {"#.attention.wv", "#.self_attn.v_proj.weight", "#.self_attention.linear_qkv.weight",
+     "#.attention.wv.weight", Part::kValues},
+    {"#.attention.bv", "#.self_attn.v_proj.bias", "#.self_attention.linear_qkv.bias", nullptr, Part::kValues},
+    {"#.attention.q_norm", "#.self_attn.q_norm.weight", "#.self_attention.q_layernorm.weight"},
+    {"#.attention.k_norm", "#.self_attn.k_norm.weight", "#.self_attention.k_layernorm.weight"},
+    {"#.attention.wo", "#.self_attn.o_proj.weight", "#.self_attention.linear_proj.weight",
+     "#.attention.wo.weight"},
+    {"#.ffn_norm", "#.post_attention_layernorm.weight", "#.mlp.linear_fc1.layer_norm_weight",
+     "#.ffn_norm.weight"},
+    {"#.ffn.w1", "#.mlp.gate_proj.weight", "#.mlp.linear_fc1.weight", "#.feed_forward.w1.weight",
+     Part::kGates},
+    {"#.ffn.w3", "#.mlp.up_proj.weight", "#.mlp.linear_fc1.weight", "#.feed_forward.w3.weight", Part::kUps},
+    {"#.ffn.w2", "#.mlp.down_proj.weight", "#.mlp.linear_fc2.weight", "#.feed_forward.w2.weight"},
+    {"head.norm", "model.norm.weight", "decoder.final_layernorm.weight", "norm.weight"},
+    {"head.output", "lm_head.weight", "output_layer.weight", "output.weight"},
 };
 
 // Additional rows for latent attention, in place of queries, keys and values.
 constexpr Row kLatent[] = {
-    {"layer.#.attention.wq_a", "model.layers.#.self_attn.q_a_proj.weight", nullptr, nullptr},
-    {"layer.#.attention.q_a_norm", "model.layers.#.self_attn.q_a_layernorm.weight", nullptr, nullptr},
-    {"layer.#.attention.wq_b", "model.layers.#.self_attn.q_b_proj.weight", nullptr, nullptr},
-    {"layer.#.attention.wkv_a", "model.layers.#.self_attn.kv_a_proj_with_mqa.weight", nullptr, nullptr},
-    {"layer.#.attention.kv_a_norm", "model.layers.#.self_attn.kv_a_layernorm.weight", nullptr, nullptr},
-    {"layer.#.attention.wkv_b", "model.layers.#.self_attn.kv_b_proj.weight", nullptr, nullptr},
+    {"#.attention.wq_a", "#.self_attn.q_a_proj.weight"},
+    {"#.attention.q_a_norm", "#.self_attn.q_a_layernorm.weight"},
+    {"#.attention.wq_b", "#.self_attn.q_b_proj.weight"},
+    {"#.attention.wkv_a", "#.self_attn.kv_a_proj_with_mqa.weight"},
+    {"#.attention.kv_a_norm", "#.self_attn.kv_a_layernorm.weight"},
+    {"#.attention.wkv_b", "#.self_attn.kv_b_proj.weight"},
 };
 
 // Additional rows for experts: Qwen3-MoE's, those of dots1, and Mixtral's where they differ.
 constexpr Row kExperts[] = {
-    {"layer.#.ffn.router", "model.layers.#.mlp.gate.weight", nullptr, nullptr},
-    {"layer.#.ffn.router_bias", "model.layers.#.mlp.gate.e_score_correction_bias", nullptr, nullptr,
-     Rearrangement::kNone, Rearrangement::kNone, Part::kWhole, /*in_fp32=*/true},
-    {"layer.#.ffn.shared.w1", "model.layers.#.mlp.shared_experts.gate_proj.weight", nullptr, nullptr},
-    {"layer.#.ffn.shared.w3", "model.layers.#.mlp.shared_experts.up_proj.weight", nullptr, nullptr},
-    {"layer.#.ffn.shared.w2", "model.layers.#.mlp.shared_experts.down_proj.weight", nullptr, nullptr},
-    {"layer.#.ffn.experts.w1", "model.layers.#.mlp.experts.@.gate_proj.weight", nullptr, nullptr},
-    {"layer.#.ffn.experts.w3", "model.layers.#.mlp.experts.@.up_proj.weight", nullptr, nullptr},
-    {"layer.#.ffn.experts.w2", "model.layers.#.mlp.experts.@.down_proj.weight", nullptr, nullptr},
+    {"#.ffn.router", "#.mlp.gate.weight"},
+    {"#.ffn.router_bias", "#.mlp.gate.e_score_correction_bias", nullptr, nullptr, Part::kWhole, kNone,
+     /*in_fp32=*/true},
+    {"#.ffn.shared.w1", "#.mlp.shared_experts.gate_proj.weight"},
+    {"#.ffn.shared.w3", "#.mlp.shared_experts.up_proj.weight"},
+    {"#.ffn.shared.w2", "#.mlp.shared_experts.down_proj.weight"},
+    {"#.ffn.experts.w1", "#.mlp.experts.@.gate_proj.weight"},
+    {"#.ffn.experts.w3", "#.mlp.experts.@.up_proj.weight"},
+    {"#.ffn.experts.w2", "#.mlp.experts.@.down_proj.weight"},
 };
 constexpr Row kMixtral[] = {
-    {"layer.#.ffn.router", "model.layers.#.block_sparse_moe.gate.weight", nullptr, nullptr},
-    {"layer.#.ffn.experts.w1", "model.layers.#.block_sparse_moe.experts.@.w1.weight", nullptr, nullptr},
-    {"layer.#.ffn.experts.w3", "model.layers.#.block_sparse_moe.experts.@.w3.weight", nullptr, nullptr},
-    {"layer.#.ffn.experts.w2", "model.layers.#.block_sparse_moe.experts.@.w2.weight", nullptr, nullptr},
+    {"#.ffn.router", "#.block_sparse_moe.gate.weight"},
+    {"#.ffn.experts.w1", "#.block_sparse_moe.experts.@.w1.weight"},
+    {"#.ffn.experts.w3", "#.block_sparse_moe.experts.@.w3.weight"},
+    {"#.ffn.experts.w2", "#.block_sparse_moe.experts.@.w2.weight"},
 };
 
 constexpr Row kGpt2[] = {
-    {"embedding.weight", "transformer.wte.weight", nullptr, "embedding.word_embeddings.weight"},
-    {"embedding.positions", "transformer.wpe.weight", nullptr, "embedding.position_embeddings.weight"},
-    {"layer.#.attention_norm.weight", "transformer.h.#.ln_1.weight", nullptr,
-     "decoder.layers.#.self_attention.linear_qkv.layer_norm_weight"},
-    {"layer.#.attention_norm.bias", "transformer.h.#.ln_1.bias", nullptr,
-     "decoder.layers.#.self_attention.linear_qkv.layer_norm_bias"},
-    {"layer.#.attention.wqkv", "transformer.h.#.attn.c_attn.weight", nullptr,
-     "decoder.layers.#.self_attention.linear_qkv.weight", Rearrangement::kTransposed, Rearrangement::kNone,
+    {"embedding.weight", "transformer.wte.weight", "embedding.word_embeddings.weight"},
+    {"embedding.positions", "transformer.wpe.weight", "embedding.position_embeddings.weight"},
+    {"#.attention_norm.weight", "#.ln_1.weight", "#.self_attention.linear_qkv.layer_norm_weight"},
+    {"#.attention_norm.bias", "#.ln_1.bias", "#.self_attention.linear_qkv.layer_norm_bias"},
+    {"#.attention.wqkv", "#.attn.c_attn.weight", "#.self_attention.linear_qkv.weight", nullptr,
+     Part::kQueriesKeysValues, kTransposed},
+    {"#.attention.bqkv", "#.attn.c_attn.bias", "#.self_attention.linear_qkv.bias", nullptr,
      Part::kQueriesKeysValues},
-    {"layer.#.attention.bqkv", "transformer.h.#.attn.c_attn.bias", nullptr,
-     "decoder.layers.#.self_attention.linear_qkv.bias", Rearrangement::kNone, Rearrangement::kNone,
-     Part::kQueriesKeysValues},
-    {"layer.#.attention.wo", "transformer.h.#.attn.c_proj.weight", nullptr,
-     "decoder.layers.#.self_attention.linear_proj.weight", Rearrangement::kTransposed},
-    {"layer.#.attention.bo", "transformer.h.#.attn.c_proj.bias", nullptr,
-     "decoder.layers.#.self_attention.linear_proj.bias"},
-    {"layer.#.ffn_norm.weight", "transformer.h.#.ln_2.weight", nullptr,
-     "decoder.layers.#.mlp.linear_fc1.layer_norm_weight"},
-    {"layer.#.ffn_norm.bias", "transformer.h.#.ln_2.bias", nullptr,
-     "decoder.layers.#.mlp.linear_fc1.layer_norm_bias"},
-    {"layer.#.ffn.w1", "transformer.h.#.mlp.c_fc.weight", nullptr, "decoder.layers.#.mlp.linear_fc1.weight",
-     Rearrangement::kTransposed},
-    {"layer.#.ffn.b1", "transformer.h.#.mlp.c_fc.bias", nullptr, "decoder.layers.#.mlp.linear_fc1.bias"},
-    {"layer.#.ffn.w2", "transformer.h.#.mlp.c_proj.weight", nullptr, "decoder.layers.#.mlp.linear_fc2.weight",
-     Rearrangement::kTransposed},
-    {"layer.#.ffn.b2", "transformer.h.#.mlp.c_proj.bias", nullptr, "decoder.layers.#.mlp.linear_fc2.bias"},
-    {"head.norm.weight", "transformer.ln_f.weight", nullptr, "decoder.final_layernorm.weight"},
-    {"head.norm.bias", "transformer.ln_f.bias", nullptr, "decoder.final_layernorm.bias"},
-    {"head.output", "lm_head.weight", nullptr, "output_layer.weight"},
+    {"#.attention.wo", "#.attn.c_proj.weight", "#.self_attention.linear_proj.weight", nullptr, Part::kWhole,
+     kTransposed},
+    {"#.attention.bo", "#.attn.c_proj.bias", "#.self_attention.linear_proj.bias"},
+    {"#.ffn_norm.weight", "#.ln_2.weight", "#.mlp.linear_fc1.layer_norm_weight"},
+    {"#.ffn_norm.bias", "#.ln_2.bias", "#.mlp.linear_fc1.layer_norm_bias"},
+    {"#.ffn.w1", "#.mlp.c_fc.weight", "#.mlp.linear_fc1.weight", nullptr, Part::kWhole, kTransposed},
+    {"#.ffn.b1", "#.mlp.c_fc.bias", "#.mlp.linear_fc1.bias"},
+    {"#.ffn.w2", "#.mlp.c_proj.weight", "#.mlp.linear_fc2.weight", nullptr, Part::kWhole, kTransposed},
+    {"#.ffn.b2", "#.mlp.c_proj.bias", "#.mlp.linear_fc2.bias"},
+    {"head.norm.weight", "transformer.ln_f.weight", "decoder.final_layernorm.weight"},
+    {"head.norm.bias", "transformer.ln_f.bias", "decoder.final_layernorm.bias"},
+    {"head.output", "lm_head.weight", "output_layer.weight"},
 };
 
-constexpr absl::string_view kLayer = "layer.";
+constexpr char kLayer[] = "layer.", kMegatronLayer[] = "decoder.layers.";
 // Suffixes.
 constexpr absl::string_view kComputed[] = {"rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias",
                                            "freqs_cis"};
 
-struct Table {
-  const Row* begin = nullptr;
-  const Row* end = nullptr;
-};
+using Table = absl::Span<const Row>;
 
 Table TableOf(const ModelConfig& model) {
-  if (std::holds_alternative<LlamaConfig>(model)) return {std::begin(kLlama), std::end(kLlama)};
-  if (std::holds_alternative<Gpt2Config>(model)) return {std::begin(kGpt2), std::end(kGpt2)};
-  return {};
+  if (std::holds_alternative<LlamaConfig>(model)) return kLlama;
+  return std::holds_alternative<Gpt2Config>(model) ? Table(kGpt2) : Table();
 }
 
+// Null if the naming does not have the parameter. Of Megatron-Core's two, only the layers' prefixes differ.
 const char* NameIn(const Row& row, Naming naming) {
-  switch (naming) {
-    case Naming::kOurs:
-      return row.ours;
-    case Naming::kTransformers:
-      return row.transformers;
-    case Naming::kTorchtitan:
-      return row.torchtitan;
-    case Naming::kMegatron:
-    case Naming::kMegatronLayers:
-      return row.megatron;
-  }
-  return nullptr;
+  const char* const names[] = {row.ours, row.transformers, row.torchtitan, row.megatron, row.megatron};
+  return names[static_cast<size_t>(naming)];
 }
 
-Rearrangement TurnIn(const Row& row, Naming naming) {
-  return naming == Naming::kTransformers ? row.turn_transformers
-         : naming == Naming::kTorchtitan ? row.turn_torchtitan
-                                         : Rearrangement::kNone;
+// Of all names in a layer.
+std::string LayerPrefix(const ModelConfig& model, Naming naming, const std::string& number) {
+  const bool gpt2 = std::holds_alternative<Gpt2Config>(model);
+  const char* const prefixes[] = {kLayer, gpt2 ? "transformer.h." : "model.layers.", "layers.",
+                                  kMegatronLayer, kMegatronLayer};
+  return absl::StrCat(prefixes[static_cast<size_t>(naming)], naming == Naming::kMegatron ? "" : number + ".");
 }
 
-const Row* FindRow(const Table& table, const std::string& ours) {
-  const Row* found = std::find_if(table.begin, table.end, [&](const Row& row) { return row.ours == ours; });
-  return found == table.end ? nullptr : found;
+Rearrangement RearrangementIn(const Row& row, Naming naming) {
+  const Naming of = row.rearrangement == kPairs ? Naming::kTorchtitan : Naming::kTransformers;
+  return naming == of ? row.rearrangement : kNone;
+}
+
+const Row* FindRow(Table table, const std::string& ours) {
+  const auto found =
+      std::find_if(table.begin(), table.end(), [&](const Row& row) { return row.ours == ours; });
+  return found == table.end() ? nullptr : &*found;
 }
 
 // Null if no table has such a parameter.
@@ -182,12 +161,10 @@ const Row* RowOf(const ModelConfig& model, const std::string& ours) {
   const auto* llama = std::get_if<LlamaConfig>(&model);
   if (llama != nullptr && llama->experts.count > 0) {
     const bool mixtral = TransformersType(*llama) == "mixtral";
-    const Table experts = mixtral ? Table{std::begin(kMixtral), std::end(kMixtral)}
-                                  : Table{std::begin(kExperts), std::end(kExperts)};
-    if (const Row* row = FindRow(experts, ours)) return row;
+    if (const Row* row = FindRow(mixtral ? Table(kMixtral) : Table(kExperts), ours)) return row;
   }
   if (llama != nullptr && llama->latent) {
-    if (const Row* row = FindRow({std::begin(kLatent), std::end(kLatent)}, ours)) return row;
+    if (const Row* row = FindRow(kLatent, ours)) return row;
   }
   return FindRow(TableOf(model), ours);
 }
@@ -247,12 +224,10 @@ int64_t RowsOfTensor(Part part, const HeadGroups& heads, int64_t rows) {
   return part == Part::kGates || part == Part::kUps ? 2 * rows : heads.groups * heads.rows();
 }
 
-// Makes `param`, whose name still contains `#`, a part of Megatron-Core's tensor. `layer`: -1 if it is
-// outside of layers.
+// Makes `param` a part of Megatron-Core's tensor. `layer`: -1 if it is outside of layers.
 void PlaceInMegatron(const ModelConfig& model, Part part, int64_t layer, int64_t layers, NamedParam* param) {
   const HeadGroups heads = HeadGroupsOf(model);
-  int64_t columns = 1;
-  for (size_t i = 1; i < param->shape.size(); ++i) columns *= param->shape[i];
+  const int64_t columns = param->elements() / param->shape[0];
   const int64_t rows = RowsOfTensor(part, heads, param->shape[0]);
   const bool stacked = layer >= 0 && layers > 0;
   if (part == Part::kWhole && !stacked) return;
@@ -272,7 +247,7 @@ void PlaceInMegatron(const ModelConfig& model, Part part, int64_t layer, int64_t
 void AddExperts(const NamedParam& all, Naming naming, std::vector<NamedParam>* params) {
   NamedParam param = all;
   param.shape.erase(param.shape.begin());
-  const int64_t numbers = param.shape[0] * param.shape[1];
+  const int64_t numbers = param.elements();
   for (int64_t expert = 0; expert < all.shape[0]; ++expert) {
     param.ours_begin = expert * numbers;
     if (naming == Naming::kOurs) {
@@ -301,6 +276,10 @@ void Transpose(int64_t rows, int64_t columns, int64_t bytes, const char* in, cha
 
 }  // namespace
 
+int64_t NamedParam::elements() const {
+  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+}
+
 std::vector<int64_t> NamedParam::TheirShape() const {
   if (!runs.empty()) return of_shape;
   return rearrangement == Rearrangement::kTransposed ? std::vector<int64_t>(shape.rbegin(), shape.rend())
@@ -308,22 +287,20 @@ std::vector<int64_t> NamedParam::TheirShape() const {
 }
 
 std::vector<NamedParam> ParamsOf(const ModelConfig& model, Naming naming) {
-  const Table table = TableOf(model);
-  if (table.begin == table.end) return {};
+  if (TableOf(model).empty()) return {};
   const bool megatron = naming == Naming::kMegatron || naming == Naming::kMegatronLayers;
   const int64_t stacked_layers = naming == Naming::kMegatron ? LayersOf(model) : 0;
   std::vector<NamedParam> params;
   for (const UnitFacts& unit : DescribeModel(model, 1, 1, DType::kFp32).units) {
     const bool in_layer = absl::StartsWith(unit.name, kLayer);
-    const std::string number = in_layer ? unit.name.substr(kLayer.size()) : "";
+    const std::string number = in_layer ? unit.name.substr(sizeof(kLayer) - 1) : "";
     for (const ParamFacts& param : unit.params) {
       const std::string ours = absl::StrCat(unit.name, ".", param.name);
-      const Row* row = RowOf(model, absl::StrCat(in_layer ? "layer.#" : unit.name, ".", param.name));
+      const Row* row = RowOf(model, absl::StrCat(in_layer ? "#" : unit.name, ".", param.name));
       if (row == nullptr || NameIn(*row, naming) == nullptr) return {};
-      const std::string theirs = naming == Naming::kMegatron
-                                     ? absl::StrReplaceAll(row->megatron, {{"#.", ""}})
-                                     : absl::StrReplaceAll(NameIn(*row, naming), {{"#", number}});
-      NamedParam named = {ours, theirs, param.shape, TurnIn(*row, naming)};
+      const std::string theirs =
+          absl::StrReplaceAll(NameIn(*row, naming), {{"#.", LayerPrefix(model, naming, number)}});
+      NamedParam named = {ours, theirs, param.shape, RearrangementIn(*row, naming)};
       named.in_fp32 = row->in_fp32;
       if (param.shape.size() == 3) {
         AddExperts(named, naming, &params);
@@ -333,7 +310,7 @@ std::vector<NamedParam> ParamsOf(const ModelConfig& model, Naming naming) {
       if (!megatron) continue;
       int64_t layer = -1;
       FSDPD_CHECK(!in_layer || absl::SimpleAtoi(number, &layer));
-      PlaceInMegatron(model, row->part_megatron, layer, stacked_layers, &params.back());
+      PlaceInMegatron(model, row->part, layer, stacked_layers, &params.back());
     }
   }
   return params;
@@ -363,23 +340,16 @@ bool IsComputed(absl::string_view theirs) {
                      [theirs](absl::string_view end) { return absl::EndsWith(theirs, end); });
 }
 
-void ToOurLayout(Rearrangement rearrangement, int64_t rows, int64_t columns, int64_t head_rows, int64_t bytes,
-                 const char* in, char* out) {
+void Rearrange(Rearrangement rearrangement, bool to_ours, int64_t rows, int64_t columns, int64_t head_rows,
+               int64_t bytes, const char* in, char* out) {
   FSDPD_CHECK(rearrangement != Rearrangement::kNone);
-  if (rearrangement == Rearrangement::kTransposed) return Transpose(columns, rows, bytes, in, out);
+  if (rearrangement == Rearrangement::kTransposed)
+    return Transpose(to_ours ? columns : rows, to_ours ? rows : columns, bytes, in, out);
   const int64_t row_bytes = columns * bytes;
   for (int64_t row = 0; row < rows; ++row) {
-    std::memcpy(out + row * row_bytes, in + RowInPairs(row, head_rows) * row_bytes, row_bytes);
-  }
-}
-
-void ToTheirLayout(Rearrangement rearrangement, int64_t rows, int64_t columns, int64_t head_rows,
-                   int64_t bytes, const char* in, char* out) {
-  FSDPD_CHECK(rearrangement != Rearrangement::kNone);
-  if (rearrangement == Rearrangement::kTransposed) return Transpose(rows, columns, bytes, in, out);
-  const int64_t row_bytes = columns * bytes;
-  for (int64_t row = 0; row < rows; ++row) {
-    std::memcpy(out + RowInPairs(row, head_rows) * row_bytes, in + row * row_bytes, row_bytes);
+    const int64_t theirs = RowInPairs(row, head_rows);
+    std::memcpy(out + (to_ours ? row : theirs) * row_bytes, in + (to_ours ? theirs : row) * row_bytes,
+                row_bytes);
   }
 }
 

@@ -58,6 +58,7 @@ struct NamedParam {
   // Always fp32: updates of a selection bias are smaller than bf16's resolution.
   bool in_fp32 = false;
 
+  int64_t elements() const;
   std::vector<int64_t> TheirShape() const;
 };
 
@@ -78,12 +79,10 @@ bool IsOfMoreTokens(const ModelConfig& model, absl::string_view theirs);
 // Computed buffers in older files, which are not trained.
 bool IsComputed(absl::string_view theirs);
 
-// Converts a matrix of ours, `rows` x `columns`, from and to its stored layout; `bytes` per number,
-// `head_rows` rows per head. REQUIRES: `rearrangement` is not kNone, and `out` does not overlap `in`.
-void ToOurLayout(Rearrangement rearrangement, int64_t rows, int64_t columns, int64_t head_rows, int64_t bytes,
-                 const char* in, char* out);
-void ToTheirLayout(Rearrangement rearrangement, int64_t rows, int64_t columns, int64_t head_rows,
-                   int64_t bytes, const char* in, char* out);
+// Converts a matrix of ours, `rows` x `columns`, from its stored layout or (`to_ours` false) to it; `bytes`
+// per number, `head_rows` rows per head. REQUIRES: not kNone, and `out` does not overlap `in`.
+void Rearrange(Rearrangement rearrangement, bool to_ours, int64_t rows, int64_t columns, int64_t head_rows,
+               int64_t bytes, const char* in, char* out);
 
 // Rearrangement::kPairs: the stored row of our row `row`.
 int64_t RowInPairs(int64_t row, int64_t head_rows);

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <set>
 
+#include "fsdp/plan/model/describe_model.h"
 #include "fsdp/plan/model/model_facts.h"
 #include "fsdp/plan/spec/testing/small_models.h"
 
@@ -182,7 +183,7 @@ TEST(TensorNames, MegatronGroupsHeadsAndStacksLayers) {
 std::string Turned(bool to_ours, Rearrangement rearrangement, const std::string& in, int64_t rows,
                    int64_t columns) {
   std::string out(in.size(), '?');
-  (to_ours ? ToOurLayout : ToTheirLayout)(rearrangement, rows, columns, 4, 1, in.data(), out.data());
+  Rearrange(rearrangement, to_ours, rows, columns, 4, 1, in.data(), out.data());
   return out;
 }
 

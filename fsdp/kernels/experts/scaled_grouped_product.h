@@ -12,7 +12,7 @@
 
 #include <cstdint>
 
-#include "fsdp/kernels/stream.h"
+#include "fsdp/kernels/current_stream.h"
 
 namespace fsdpd::kernels {
 

@@ -18,6 +18,7 @@
 
 #include "fsdp/model/testing/fixed_seed.h"
 #include "fsdp/model/testing/unit_chain.h"
+#include "fsdp/plan/model/describe_model.h"
 
 namespace fsdpd {
 namespace {

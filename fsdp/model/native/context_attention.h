@@ -9,6 +9,9 @@
 // Backward gathers again, so that no rank holds whole samples between forward and backward. Gradients of keys
 // and values are sent in the compute type (after summing and rounding the contributions of a rank's own
 // chunks) and summed over ranks in fp32.
+//
+// Exchanged tensors are ordered by rank, [ranks, micro_batch, half, chunk's tokens, ...]. Call with gradient
+// mode off.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,6 +21,18 @@
 #include "fsdp/plan/mesh/sequence_partition.h"
 
 namespace fsdpd {
+
+// The partition of samples of which this rank has `tokens` tokens each.
+SequencePartition PartitionOf(int64_t tokens, const UnitContext& context);
+
+// Reorders parts by rank into whole samples.
+at::Tensor InOrder(const at::Tensor& parts, const SequencePartition& partition);
+
+// Gathers whole samples; `own` are this rank's tokens.
+at::Tensor GatherSamples(const at::Tensor& own, UnitContext* context);
+
+// The backward of GatherSamples: the gradient of `own`, summed over ranks in fp32 and rounded once.
+at::Tensor SumOfSamples(const at::Tensor& grads, UnitContext* context);
 
 // `input`: this rank's tokens, chunk by chunk. The unit's facts list these exchanges over Group::kContext.
 AttentionOutput ContextAttentionForward(const AttentionInput& input, UnitContext* context);

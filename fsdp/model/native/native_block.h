@@ -16,8 +16,7 @@
 // Tensor parallelism: each rank has a shard of the heads (whole heads) and of the intermediate width. Between
 // the sharded matrices each rank has a part of the tokens (sequence parallelism, token_parts.h). In the
 // formulas, x, the residual sum and 1/rms are then of that part of the tokens, and Q, K, I, h and g are of
-// the shard. With fewer key heads than ranks, K and V matrices are replicated, and each rank computes only
-// the head that its query heads read.
+// the shard.
 //
 // Experts: the rows of the FFN are choices rather than tokens, per_token of them for each token
 // (native_router.h). In addition to gate and up, the block saves 4 T experts + 20 T per_token bytes of
@@ -44,19 +43,14 @@
 
 #include "fsdp/model/native/native_attention.h"
 #include "fsdp/model/native/native_dispatch.h"
-#include "fsdp/model/native/native_experts.h"
-#include "fsdp/model/native/native_fp8_experts.h"
-#include "fsdp/model/native/native_fp8_ops.h"
 #include "fsdp/model/native/native_heads.h"
 #include "fsdp/model/native/native_latent_attention.h"
-#include "fsdp/model/native/native_linear.h"
 #include "fsdp/model/native/native_ops.h"
-#include "fsdp/model/native/native_unit.h"
-#include "fsdp/model/native/token_parts.h"
+#include "fsdp/model/native/native_products.h"
 
 namespace fsdpd {
 
-class NativeBlock : public NativeUnit {
+class NativeBlock : public NativeProducts {
  public:
   NativeBlock(UnitFacts facts, at::ScalarType compute, const LlamaConfig& config, Rotary rotary);
 
@@ -104,48 +98,12 @@ class NativeBlock : public NativeUnit {
     at::Tensor gate_up;         // [tokens (with experts: rows) x 2 intermediate]
   };
 
-  // A product for the gradients of matrices that read the same input.
-  struct MatrixGrads {
-    at::Tensor grad_out;
-    at::Tensor x;
-    std::vector<int> matrices;  // Parameter indices, like biases.
-    std::vector<int> biases;
-    Fp8 grad_out_columns = {};  // Already quantized operands, in place of grad_out or x.
-    Fp8 x_columns = {};
-    at::Tensor x_largest = {};  // From RmsNormBackward.
-  };
-
-  // State of one call of Backward.
-  struct BackwardCall {
-    const ParamGrads& grads;
-    WeightGrads when;
-    std::vector<MatrixGrads> later;
-    std::vector<MatrixGrads> overlapped = {};  // Deferred until they can overlap with communication.
-
-    at::Tensor Into(int index) const { return index < 0 ? at::Tensor() : grads.into[index]; }
-  };
-
   static Params Find(const NativeBlock& block);
   // The matrices that read the norm before attention (Q, K, V), and their biases.
   std::vector<int> Qkv() const;
   std::vector<int> QkvBiases() const;
   std::vector<int> GateUp() const { return {p_.w1, p_.w3}; }
   std::vector<int> SharedGateUp() const { return {p_.shared_w1, p_.shared_w3}; }
-  // The rows of a parameter that this rank reads, or of its gradient that it writes: the rows of its own head
-  // for K and V matrices that are replicated across the tensor-parallel group; otherwise all rows.
-  at::Tensor LocalRows(int index, const at::Tensor& of) const;
-  bool HasRemoteRows(int index) const;
-  std::vector<at::Tensor> ParamsOf(const std::vector<int>& indices) const;
-
-  // Operands for a product with these matrices, of which either all or none are FP8.
-  Weights WeightsOf(const std::vector<int>& matrices) const;
-  std::vector<Fp8> Fp8Of(const std::vector<int>& matrices) const;
-  at::Tensor ScalesOf(const std::vector<int>& matrices) const;  // Row scales, concatenated.
-  bool InFp8(const std::vector<int>& matrices) const { return facts().params[matrices.front()].fp8; }
-  // Whether the input of these matrices is quantized to FP8 where it is produced: only if it is not sent to
-  // other ranks.
-  bool ReadsRounded(const std::vector<int>& matrices) const;
-
   bool HasExperts() const { return p_.router >= 0; }
   bool HasShared() const { return p_.shared_w1 >= 0; }  // A shared expert.
   bool HasLatents() const { return p_.wkv_b >= 0; }
@@ -159,12 +117,6 @@ class NativeBlock : public NativeUnit {
     return {saved.q, saved.k, saved.q_rstd, saved.k_rstd};
   }
 
-  // The outputs of the matrices for all tokens, from the norm of x, this rank's tokens.
-  at::Tensor NormedProduct(const at::Tensor& x, int norm, at::Tensor* rstd, const std::vector<int>& matrices,
-                           const std::vector<int>& biases) const;
-  // residual + x matrix^T, summed over the tensor-parallel shards of both.
-  at::Tensor AddProduct(const at::Tensor& residual, const at::Tensor& x, int matrix) const;
-
   // Views of q, k and v in packed rows, by head.
   AttentionInput Heads(const at::Tensor& qkv, at::IntArrayRef micro_batch) const;
   AttentionInput AttentionInputOf(const SavedActivations& saved) const;
@@ -173,18 +125,6 @@ class NativeBlock : public NativeUnit {
   AttentionOutput Attend(const SavedActivations& saved) const;
   bool IsContextParallel() const { return context().SizeOf(Group::kContext) > 1; }
   AttentionInput AttendBackward(at::Tensor grad, const SavedActivations& saved) const;
-
-  // The token rows for products with the gradients of these matrices.
-  ExpertRows RowsFor(const at::Tensor& tokens, const Routing& routing, const TokenDispatch& dispatch,
-                     const std::vector<int>& matrices) const;
-  // The three products of native_experts.h, in FP8 if these matrices are; the forward takes tokens or rows.
-  at::Tensor ExpertsOfTokens(const at::Tensor& tokens, const SavedActivations& saved,
-                             const std::vector<int>& matrices) const;
-  at::Tensor ExpertsOfRows(const at::Tensor& rows, const at::Tensor& ends, int matrix) const;
-  std::vector<at::Tensor> ExpertsInputGrads(const ExpertRows& grad_out, const at::Tensor& ends,
-                                            const std::vector<int>& matrices) const;
-  void ExpertsMatrixGrads(const ExpertRows& grad_out, const ExpertRows& rows, const at::Tensor& ends,
-                          const std::vector<int>& matrices, const BackwardCall& call) const;
 
   // Each computes the field in its name from the fields before it in `saved`.
   void FillQk(SavedActivations* saved) const;
@@ -207,36 +147,12 @@ class NativeBlock : public NativeUnit {
   at::Tensor SharedBackward(const at::Tensor& grad_sum, const BackwardCall& call,
                             SavedActivations* saved) const;
   at::Tensor AttentionHalfBackward(const at::Tensor& grad, BackwardCall* call, SavedActivations* saved) const;
-  // A norm, and the matrices that read its output.
-  struct NormedParams {
-    int norm;
-    std::vector<int> matrices;
-    std::vector<int> biases;
-  };
-  // The gradient of the matrices' outputs: plain, or already FP8.
-  struct OutputGrads {
-    at::Tensor plain;
-    Fp8 rows = {};  // Multiplied by the scales of the weights.
-    Fp8 columns = {};
-  };
-  // From the gradient of the matrices' outputs to the gradient of the norm's input x. `grad` is the gradient
-  // that reaches x over the residual connection.
-  at::Tensor NormedBackward(const at::Tensor& grad, OutputGrads grad_outputs, const at::Tensor& x,
-                            const at::Tensor& rstd, const NormedParams& params, BackwardCall* call) const;
-  // The gradient of x of the product x matrix^T, for all tokens. `grad_sum` initially has this rank's tokens.
-  at::Tensor ProductBackward(const at::Tensor& grad_sum, int matrix) const;
-  HeadNorms HeadNormsOf() const { return {param(p_.q_norm), param(p_.k_norm), config_.norm_epsilon}; }
+  HeadNorms HeadNormsOf() const { return {param(p_.q_norm), param(p_.k_norm), config().norm_epsilon}; }
 
   // From the gradients of q, k and v to the gradient of the packed rows.
   at::Tensor QkvBackward(AttentionInput grad, const BackwardCall& call, SavedActivations* saved) const;
   at::Tensor LatentBackward(AttentionInput grad, BackwardCall* call, SavedActivations* saved) const;
 
-  void Add(MatrixGrads product, BackwardCall* call) const;  // Now or deferred.
-  // Overlapped with the next communication, or deferred.
-  void AddOverlapped(MatrixGrads product, BackwardCall* call) const;
-  void Compute(const MatrixGrads& product, const ParamGrads& grads) const;
-
-  const LlamaConfig config_;  // With this rank's number of heads.
   const Rotary rotary_;
   const Params p_;
   const LatentAttention latent_;  // Used only if the configuration has it.

@@ -20,6 +20,7 @@
 #include "fsdp/model/native/native_ops.h"
 #include "fsdp/model/testing/fixed_seed.h"
 #include "fsdp/model/testing/unit_chain.h"
+#include "fsdp/plan/model/describe_model.h"
 #include "fsdp/plan/spec/testing/small_models.h"
 
 namespace fsdpd {

@@ -9,7 +9,6 @@
 #include "fsdp/model/native/context_attention.h"
 #include "fsdp/model/native/native_linear.h"
 #include "fsdp/model/native/native_ops.h"
-#include "fsdp/model/native/sample_parts.h"
 #include "fsdp/plan/model/latent_facts.h"
 
 namespace fsdpd {

@@ -2,8 +2,8 @@
 // with a hand-written backward. The autograd units of llama.h are its reference implementation. One code path
 // for CPU and CUDA.
 //
-// native_block.h, native_head.h and native_embedding.h state the saved activations of each unit as formulas;
-// the memory plan uses the same ones.
+// native_block.h and native_head.h state the saved activations of each unit as formulas; the memory plan uses
+// the same ones. The embedding saves its tokens.
 #pragma once
 
 #include <memory>

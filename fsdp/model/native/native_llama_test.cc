@@ -16,6 +16,7 @@
 #include "fsdp/model/autograd/llama.h"
 #include "fsdp/model/testing/plain_params.h"
 #include "fsdp/model/testing/unit_chain.h"
+#include "fsdp/plan/model/describe_model.h"
 #include "fsdp/plan/spec/testing/small_models.h"
 
 namespace fsdpd {

@@ -13,14 +13,6 @@ namespace {
 constexpr int64_t kParamAlignBytes = 256;
 constexpr int64_t kMainAlignBytes = 16;
 constexpr int64_t kStateAlignBytes = 256;
-// Merging two buckets saves a gather and a reduction per pass; padding may cost up to this fraction of the
-// unit.
-constexpr int64_t kMergePaddingDivisor = 400;
-// Row lengths with a least common multiple above this never share a bucket.
-constexpr int64_t kLongestQuantum = int64_t{1} << 40;
-constexpr int64_t kBlockRows = 128;
-
-int64_t RoundUp(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
 std::vector<StatePart> OffloadedOf(const Bucket& bucket, int moments) {
   std::vector<StatePart> parts;
@@ -36,224 +28,67 @@ std::vector<StatePart> OffloadedOf(const Bucket& bucket, int moments) {
   return parts;
 }
 
-// A parameter and its quantum: it may be split at multiples of this many elements from its start.
-struct Cuttable {
-  ParamSlot slot;
-  int64_t quantum = 1;
-};
-
-int64_t QuantumOf(const ParamFacts& param, const LayoutOptions& options) {
-  // With a scale per row, a parameter starts at a multiple of its row length even if there is one shard.
-  const bool one_part = options.shards * options.pieces == 1 && options.types.gathered != DType::kFp8;
-  if (one_part || param.shape.size() < 2 || param.elements() == 0) return 1;
-  // For stacked matrices (experts), a "row" is one whole matrix, unless each row has a scale.
-  const bool scaled = options.types.gathered == DType::kFp8;
-  const int64_t row = scaled ? param.shape.back() : param.elements() / param.shape[0];
-  switch (options.quantum) {
-    case Quantum::kElement:
-      return 1;
-    case Quantum::kRow:
-      return row;
-    case Quantum::kRows128:
-      return row * kBlockRows;
-    case Quantum::kWhole:
-      return param.elements();
-  }
-  return 1;
-}
-
-Cuttable CuttableOf(const UnitFacts& facts, size_t index, const LayoutOptions& options) {
+ParamSlot SlotOf(const UnitFacts& facts, size_t index) {
   const ParamFacts& param = facts.params[index];
-  return {{static_cast<int>(index), param.name, param.shape, param.weight_decay, param.lr_scale, 0,
-           param.elements(), param.partition, param.owner},
-          QuantumOf(param, options)};
+  return {static_cast<int>(index), param.name,      param.shape, param.weight_decay, param.lr_scale, 0,
+          param.elements(),        param.partition, param.owner};
 }
 
-// Parameters that may share a bucket, while the bucket is formed.
-class Packing {
- public:
-  Packing(std::vector<Cuttable> params, const LayoutOptions& options)
-      : params_(std::move(params)),
-        parts_(options.shards * options.pieces),
-        param_align_(kParamAlignBytes / BytesOf(options.types.gathered)),
-        main_align_(kMainAlignBytes / BytesOf(options.types.gathered)) {
-    if (options.quantum == Quantum::kWhole && parts_ > 1) {
-      PlaceWhole();
-    } else {
-      PlaceInOrder();
-    }
+// `row`: shard boundaries and parameters start at multiples of this many elements.
+Bucket MakeBucket(std::vector<ParamSlot> params, int64_t row, int unit, bool trainable,
+                  const LayoutOptions& options) {
+  const int64_t element_bytes = BytesOf(options.types.gathered), parts = options.shards * options.pieces;
+  const int64_t align = std::lcm(kParamAlignBytes / element_bytes, row);
+  Bucket bucket;
+  bucket.unit = unit;
+  bucket.trainable = trainable;
+  bucket.groups = options.groups;
+  bucket.types = options.types;
+  bucket.shards = options.shards;
+  bucket.pieces = options.pieces;
+  bucket.slices = options.slices;
+  int64_t end = 0;
+  for (ParamSlot& param : params) {
+    param.offset = RoundUp(end, align);
+    end = param.offset + param.elements;
+    bucket.elements += param.elements;
   }
-
-  bool possible() const { return main_elements_ >= 0; }
-  int64_t padded() const { return main_elements_ * parts_; }
-
-  static std::vector<Cuttable> Join(const Packing& a, const Packing& b) {
-    std::vector<Cuttable> params = a.params_;
-    params.insert(params.end(), b.params_.begin(), b.params_.end());
-    return params;
-  }
-
-  Bucket Take(int unit, bool trainable, const LayoutOptions& options) {
-    Bucket bucket;
-    bucket.unit = unit;
-    bucket.trainable = trainable;
-    bucket.groups = options.groups;
-    bucket.types = options.types;
-    bucket.shards = options.shards;
-    bucket.pieces = options.pieces;
-    bucket.slices = options.slices;
-    for (Cuttable& param : params_) {
-      bucket.elements += param.slot.elements;
-      bucket.params.push_back(std::move(param.slot));
-    }
-    bucket.main_elements = main_elements_;
-    bucket.shard_elements = main_elements_ * bucket.pieces;
-    bucket.bucket_elements = padded();
-    if (trainable) bucket.offloaded = OffloadedOf(bucket, options.offloaded_moments);
-    return bucket;
-  }
-
- private:
-  // Shard boundaries are multiples of main_elements_, which is a multiple of every quantum, so each parameter
-  // only needs to start at a multiple of its own quantum. Sort by quantum, longest first, with parameters
-  // that end in a partial block after whole ones: starts are then aligned without padding, and parameters
-  // that can be split anywhere fill the end.
-  void PlaceInOrder() {
-    std::stable_sort(params_.begin(), params_.end(), [](const Cuttable& a, const Cuttable& b) {
-      if (a.quantum != b.quantum) return a.quantum > b.quantum;
-      return a.slot.elements % a.quantum == 0 && b.slot.elements % b.quantum != 0;
-    });
-    int64_t end = 0, step = main_align_;
-    for (Cuttable& param : params_) {
-      step = std::lcm(step, param.quantum);
-      if (step > kLongestQuantum) {
-        main_elements_ = -1;
-        return;
-      }
-      param.slot.offset = RoundUp(end, std::lcm(param_align_, param.quantum));
-      end = param.slot.offset + param.slot.elements;
-    }
-    main_elements_ = RoundUp(RoundUp(end, parts_) / parts_, step);
-  }
-
-  // Longest-processing-time heuristic: longest first into the emptiest part; at most 4/3 of the optimum.
-  void PlaceWhole() {
-    std::stable_sort(params_.begin(), params_.end(),
-                     [](const Cuttable& a, const Cuttable& b) { return a.slot.elements > b.slot.elements; });
-    std::vector<int64_t> filled(parts_, 0);
-    std::vector<std::pair<int64_t, int64_t>> place;  // (part, offset within it).
-    for (const Cuttable& param : params_) {
-      const auto emptiest = std::min_element(filled.begin(), filled.end());
-      place.emplace_back(emptiest - filled.begin(), *emptiest);
-      *emptiest += RoundUp(param.slot.elements, param_align_);
-    }
-    main_elements_ = *std::max_element(filled.begin(), filled.end());
-    for (size_t i = 0; i < params_.size(); ++i) {
-      params_[i].slot.offset = place[i].first * main_elements_ + place[i].second;
-    }
-    std::sort(params_.begin(), params_.end(),
-              [](const Cuttable& a, const Cuttable& b) { return a.slot.offset < b.slot.offset; });
-  }
-
-  std::vector<Cuttable> params_;  // In order of offset.
-  int64_t parts_;
-  int64_t param_align_;
-  int64_t main_align_;
-  int64_t main_elements_ = 0;
-};
-
-// One packing per quantum, in order of appearance. Whole-matrix parameters of all sizes share one, to fill
-// each other's parts.
-std::vector<Packing> ByQuantum(const std::vector<Cuttable>& params, const LayoutOptions& options) {
-  std::vector<std::pair<int64_t, std::vector<Cuttable>>> groups;
-  for (const Cuttable& param : params) {
-    const int64_t key = options.quantum == Quantum::kWhole ? 1 : param.quantum;
-    const auto found =
-        std::find_if(groups.begin(), groups.end(), [key](const auto& group) { return group.first == key; });
-    if (found == groups.end()) {
-      groups.push_back({key, {param}});
-    } else {
-      found->second.push_back(param);
-    }
-  }
-  std::vector<Packing> packings;
-  for (auto& [key, members] : groups) packings.emplace_back(std::move(members), options);
-  return packings;
-}
-
-// Merges the pair of packings with the least resulting padding, while padding does not grow or stays within
-// `allowed`.
-bool MergeBest(std::vector<Packing>* packings, int64_t elements, int64_t allowed,
-               const LayoutOptions& options) {
-  int64_t padded = 0;
-  for (const Packing& packing : *packings) padded += packing.padded();
-  int64_t best = std::max(padded, elements + allowed) + 1;
-  std::pair<size_t, size_t> pair;
-  for (size_t a = 0; a < packings->size(); ++a) {
-    for (size_t b = a + 1; b < packings->size(); ++b) {
-      const Packing both(Packing::Join((*packings)[a], (*packings)[b]), options);
-      const int64_t total = padded - (*packings)[a].padded() - (*packings)[b].padded() + both.padded();
-      if (!both.possible() || total >= best) continue;
-      best = total;
-      pair = {a, b};
-    }
-  }
-  if (pair.first == pair.second) return false;
-  (*packings)[pair.first] =
-      Packing(Packing::Join((*packings)[pair.first], (*packings)[pair.second]), options);
-  packings->erase(packings->begin() + static_cast<int64_t>(pair.second));
-  return true;
-}
-
-// Adds the FP8 buckets: one per row length.
-void AddFp8Buckets(const std::vector<Cuttable>& params, int unit, bool trainable,
-                   const LayoutOptions& options, std::vector<Bucket>* buckets) {
-  std::map<int64_t, std::vector<Cuttable>> by_row;
-  for (const Cuttable& param : params) by_row[param.slot.shape.back()].push_back(param);
-  for (auto& [row, members] : by_row) {
-    Packing packing(std::move(members), options);
-    buckets->push_back(packing.Take(unit, trainable, options));
-    buckets->back().row = row;
-  }
+  bucket.params = std::move(params);
+  bucket.main_elements = RoundUp((end + parts - 1) / parts, std::lcm(kMainAlignBytes / element_bytes, row));
+  bucket.shard_elements = bucket.main_elements * bucket.pieces;
+  bucket.bucket_elements = bucket.shard_elements * bucket.shards;
+  if (trainable) bucket.offloaded = OffloadedOf(bucket, options.offloaded_moments);
+  return bucket;
 }
 
 // Adds buckets for the matching parameters; `over`: TensorPartition::shard_group(). Selection biases are
 // added by AddBalancing.
 void AddBuckets(const UnitFacts& facts, int unit, bool trainable, Group over, TiedReplica tied_replica,
                 const LayoutOptions& options, std::vector<Bucket>* buckets) {
-  std::vector<Cuttable> params, in_fp8;
-  int64_t elements = 0;
+  std::vector<ParamSlot> params;
+  std::map<int64_t, std::vector<ParamSlot>> in_fp8;  // By row length.
   for (size_t i = 0; i < facts.params.size(); ++i) {
     const ParamFacts& param = facts.params[i];
     if (param.trainable != trainable || param.partition.shard_group() != over ||
-        param.tied_replica != tied_replica)
+        param.tied_replica != tied_replica || param.is_selection_bias())
       continue;
-    if (param.is_selection_bias()) continue;
-    if (param.fp8) {
-      FSDPD_CHECK(tied_replica == TiedReplica::kNone);
-      in_fp8.push_back(CuttableOf(facts, i, options.GatheredInFp8()));
-      continue;
-    }
-    elements += param.elements();
-    params.push_back(CuttableOf(facts, i, options));
+    FSDPD_CHECK(!param.fp8 || tied_replica == TiedReplica::kNone);
+    (param.fp8 ? in_fp8[param.shape.back()] : params).push_back(SlotOf(facts, i));
   }
-  AddFp8Buckets(in_fp8, unit, trainable, options.GatheredInFp8(), buckets);
-  std::vector<Packing> packings = ByQuantum(params, options);
-  while (packings.size() > 1 && MergeBest(&packings, elements, elements / kMergePaddingDivisor, options)) {
+  for (auto& [row, slots] : in_fp8) {
+    buckets->push_back(MakeBucket(std::move(slots), row, unit, trainable, options.GatheredInFp8()));
+    buckets->back().row = row;
   }
-  for (Packing& packing : packings) {
-    FSDPD_CHECK(packing.possible());
-    buckets->push_back(packing.Take(unit, trainable, options));
-    buckets->back().tied_replica = tied_replica;
-  }
+  if (params.empty()) return;
+  buckets->push_back(MakeBucket(std::move(params), /*row=*/1, unit, trainable, options));
+  buckets->back().tied_replica = tied_replica;
 }
 
 void AddBalancing(const UnitFacts& facts, int unit, const LayoutOptions& options,
                   std::vector<Bucket>* buckets) {
   for (size_t i = 0; i < facts.params.size(); ++i) {
     if (!facts.params[i].is_selection_bias()) continue;
-    Packing packing({CuttableOf(facts, i, options)}, options);
-    buckets->push_back(packing.Take(unit, /*trainable=*/false, options));
+    buckets->push_back(MakeBucket({SlotOf(facts, i)}, /*row=*/1, unit, /*trainable=*/false, options));
     buckets->back().choices_begin = facts.params[i].choices_begin;
   }
 }
@@ -398,7 +233,6 @@ LayoutOptions LayoutOptions::WithExperts(int64_t parts) const {
 LayoutOptions LayoutOptions::GatheredInFp8() const {
   LayoutOptions narrow = *this;
   narrow.types.gathered = DType::kFp8;
-  narrow.quantum = Quantum::kRow;
   return narrow;
 }
 

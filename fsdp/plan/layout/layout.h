@@ -2,20 +2,11 @@
 // rank; offsets are never exchanged.
 //
 // Buckets. The parameters of a unit are grouped into buckets by what must not be mixed in one collective or
-// update: trainable, frozen, and selection-bias parameters are separate. If the quantum is a row or a block
-// of rows, parameters with different row lengths are separate too, because one bucket would be padded to the
-// least common multiple of the lengths (DeepSeek-V3's dense layer over 1,024 ranks: 81% padding in one
-// bucket, 0.8% in several). Row lengths share a bucket if that adds no padding, or if the unit's padding
-// stays within 0.25%. The parameters of a bucket are contiguous, the bucket is split into equal shards, and
-// shard i belongs to the ranks with index i in the bucket's shard group. Therefore a gather runs in place on
-// equal shards, and a gathered parameter is contiguous.
-//
-// Quantum. A shard boundary may fall at any element of a parameter (the default), between rows, between
-// blocks of 128 rows (FP8 with blockwise scales), or only between parameters (whole-matrix optimizers).
-// Parameters with fewer than two dimensions are always split at any element. Elements and rows pad real
-// models by less than 1% up to 1,024 ranks (layout_test prints the table); blocks of 128 rows and whole
-// matrices need many more of them per layer than ranks. A shard may hold no element of a small parameter; an
-// empty part is normal.
+// update: trainable, frozen, and selection-bias parameters are separate. The parameters of a bucket are
+// contiguous, the bucket is split into equal shards, and shard i belongs to the ranks with index i in the
+// bucket's shard group. Therefore a gather runs in place on equal shards, and a gathered parameter is
+// contiguous. A shard boundary may fall at any element of a parameter. A shard may hold no element of a small
+// parameter; an empty part is normal.
 //
 // Alignment. Every parameter starts on a 256-byte boundary in compute precision, every main shard on a
 // 16-byte boundary, for vector loads and NCCL's fast path. Padding is zero and stays zero.
@@ -39,8 +30,6 @@
 #include "fsdp/plan/model/model_facts.h"
 
 namespace fsdpd {
-
-enum class Quantum { kElement, kRow, kRows128, kWhole };
 
 struct ParamSlot {
   int param = 0;  // Index in UnitFacts::params.
@@ -86,6 +75,10 @@ struct BucketTypes {
 
 constexpr int64_t kScalesAlignBytes = 256;
 
+constexpr int64_t RoundUp(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
 // A part of a bucket's offloaded state: the low 16 bits of split fp32 main parameters, or one moment.
 struct StatePart {
   int moment = -1;  // Index of the moment; -1: the low 16 bits.
@@ -125,9 +118,7 @@ struct Bucket {
   bool in_fp8() const { return types.gathered == DType::kFp8; }
   int64_t scales() const { return in_fp8() ? bucket_elements / row : 0; }
   // If gathered in FP8: offset of the scales in bytes.
-  int64_t scales_begin() const {
-    return (bucket_elements + kScalesAlignBytes - 1) / kScalesAlignBytes * kScalesAlignBytes;
-  }
+  int64_t scales_begin() const { return RoundUp(bucket_elements, kScalesAlignBytes); }
   int64_t gathered_bytes() const {
     return in_fp8() ? scales_begin() + scales() * BytesOf(DType::kFp32)
                     : bucket_elements * BytesOf(types.gathered);
@@ -203,13 +194,11 @@ struct LayoutOptions {
   int64_t shards = 1;
   int64_t pieces = 1;
   int64_t slices = 1;
-  Quantum quantum = Quantum::kElement;
   int offloaded_moments = -1;  // Offloaded moments of trainable buckets; -1: state stays on the device.
 
   LayoutOptions WithoutTensorParallel() const;
   // REQUIRES: slices is 1, and `parts` (the expert-parallel degree) divides shards.
   LayoutOptions WithExperts(int64_t parts) const;
-  // Splits at rows, regardless of the quantum of other buckets.
   LayoutOptions GatheredInFp8() const;
   // Gathered in fp32, so that updates smaller than a bf16 rounding step take effect.
   LayoutOptions GatheredInFp32() const;

@@ -3,21 +3,18 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <numeric>
 #include <random>
 #include <set>
 #include <utility>
 #include <vector>
 
 #include "base/seeds.h"
+#include "fsdp/plan/model/describe_model.h"
 
 namespace fsdpd {
 namespace {
 
 using Shapes = std::vector<std::vector<int64_t>>;
-
-constexpr Quantum kQuanta[] = {Quantum::kElement, Quantum::kRow, Quantum::kRows128, Quantum::kWhole};
 
 ModelFacts OneUnit(const Shapes& shapes) {
   UnitFacts unit;
@@ -33,24 +30,15 @@ ModelFacts OneUnit(const Shapes& shapes) {
   return model;
 }
 
-LayoutOptions Options(int64_t shards, DType compute = DType::kFp32, Quantum quantum = Quantum::kElement,
-                      int64_t pieces = 1) {
+LayoutOptions Options(int64_t shards, DType compute = DType::kFp32, int64_t pieces = 1) {
   LayoutOptions options;
   options.shards = shards;
   options.pieces = pieces;
   options.types.gathered = compute;
-  options.quantum = quantum;
   return options;
 }
 
-// Elements between possible split points.
-int64_t CutStep(const ParamSlot& param, Quantum quantum) {
-  if (param.shape.size() < 2 || quantum == Quantum::kElement) return 1;
-  if (quantum == Quantum::kWhole) return param.elements;
-  return param.elements / param.shape[0] * (quantum == Quantum::kRow ? 1 : 128);
-}
-
-// Every element has exactly one owner, boundaries respect the quantum, everything is aligned.
+// Every element has exactly one owner, and everything is aligned; FP8 matrices are split between rows.
 void ExpectSound(const Layout& layout, const LayoutOptions& options) {
   for (const Bucket& bucket : layout.buckets) {
     ASSERT_EQ(bucket.shard_elements, bucket.main_elements * bucket.pieces);
@@ -64,7 +52,7 @@ void ExpectSound(const Layout& layout, const LayoutOptions& options) {
         for (const BucketPiece& piece : PiecesOf(bucket, range)) {
           const ParamSlot& param = bucket.params[piece.slot];
           ASSERT_EQ(piece.param_begin, next[piece.slot]);
-          ASSERT_EQ(piece.param_begin % CutStep(param, options.quantum), 0) << param.name;
+          if (bucket.in_fp8()) ASSERT_EQ(piece.param_begin % bucket.row, 0) << param.name;
           ASSERT_GT(piece.elements, 0);
           ASSERT_EQ(range.begin + piece.range_begin, param.offset + piece.param_begin);
           ASSERT_LE(piece.range_begin + piece.elements, range.elements);
@@ -111,7 +99,7 @@ void ExpectEachParamOnce(const Layout& layout, const ModelFacts& model) {
   EXPECT_EQ(slots, params);
 }
 
-TEST(Layout, AssignsEveryElementOnceAtQuantumBoundaries) {
+TEST(Layout, AssignsEveryElementOnce) {
   const std::vector<Shapes> models = {{{1}},
                                       {{3}},
                                       {{}},
@@ -128,13 +116,11 @@ TEST(Layout, AssignsEveryElementOnceAtQuantumBoundaries) {
     for (const int64_t shards : {1, 2, 3, 4, 7, 8, 64}) {
       for (const int64_t pieces : {1, 2, 3}) {
         for (const DType compute : {DType::kFp32, DType::kBf16}) {
-          for (const Quantum quantum : kQuanta) {
-            const LayoutOptions options = Options(shards, compute, quantum, pieces);
-            const Layout layout = MakeLayout(OneUnit(shapes), options);
-            ExpectSound(layout, options);
-            ExpectEachParamOnce(layout, OneUnit(shapes));
-            if (HasFatalFailure()) FAIL() << shards << " shards, quantum " << static_cast<int>(quantum);
-          }
+          const LayoutOptions options = Options(shards, compute, pieces);
+          const Layout layout = MakeLayout(OneUnit(shapes), options);
+          ExpectSound(layout, options);
+          ExpectEachParamOnce(layout, OneUnit(shapes));
+          if (HasFatalFailure()) FAIL() << shards << " shards";
         }
       }
     }
@@ -154,9 +140,12 @@ TEST(Layout, RandomModelsHaveValidLayouts) {
       shapes.push_back(shape);
     }
     ModelFacts model = OneUnit(shapes);
-    for (ParamFacts& param : model.units[0].params) param.trainable = pick(0, 3) > 0;
+    for (ParamFacts& param : model.units[0].params) {
+      param.trainable = pick(0, 3) > 0;
+      param.fp8 = param.shape.size() > 1 && pick(0, 2) == 0;
+    }
     const LayoutOptions options =
-        Options(pick(1, 20), pick(0, 1) == 0 ? DType::kFp32 : DType::kBf16, kQuanta[pick(0, 3)], pick(1, 4));
+        Options(pick(1, 20), pick(0, 1) == 0 ? DType::kFp32 : DType::kBf16, pick(1, 4));
     ExpectSound(MakeLayout(model, options), options);
     ExpectEachParamOnce(MakeLayout(model, options), model);
     if (HasFatalFailure()) FAIL() << "round " << round;
@@ -209,7 +198,7 @@ TEST(Layout, SelectionBiasHasOwnFp32Bucket) {
 TEST(Layout, Fp8BucketsAreByRowLength) {
   ModelFacts model = OneUnit({{48, 32}, {32}, {16, 32}, {32, 48}, {16, 32}});
   for (const int fp8 : {0, 2, 3}) model.units[0].params[fp8].fp8 = true;
-  LayoutOptions options = Options(3, DType::kBf16, Quantum::kElement, 2);
+  LayoutOptions options = Options(3, DType::kBf16, 2);
   options.types.split_fp32 = true;
   const Layout layout = MakeLayout(model, options);
   ExpectEachParamOnce(layout, model);
@@ -254,18 +243,16 @@ TEST(Layout, Fp8IsNotReadInPlaceOnOneRank) {
   EXPECT_TRUE(layout.buckets[1].read_in_place());
 }
 
-TEST(Layout, ElementQuantumKeepsOrderInOneBucket) {
+TEST(Layout, KeepsOrderInOneBucket) {
   const Layout layout = MakeLayout(OneUnit({{3}, {8, 8}, {}, {4, 2}}), Options(4, DType::kBf16));
   ASSERT_EQ(layout.buckets.size(), 1u);
   for (int i = 0; i < 4; ++i) EXPECT_EQ(layout.buckets[0].params[i].param, i);
 }
 
 TEST(Layout, SingleRankPadsOnlyBetweenParameters) {
-  for (const Quantum quantum : kQuanta) {
-    const Layout layout = MakeLayout(OneUnit({{128, 3}, {128, 5}}), Options(1, DType::kFp32, quantum));
-    ASSERT_EQ(layout.buckets.size(), 1u);
-    EXPECT_EQ(layout.buckets[0].main_elements, layout.elements());
-  }
+  const Layout layout = MakeLayout(OneUnit({{128, 3}, {128, 5}}), Options(1));
+  ASSERT_EQ(layout.buckets.size(), 1u);
+  EXPECT_EQ(layout.buckets[0].main_elements, layout.elements());
 }
 
 TEST(Layout, UnitsKeepBorrowedParameters) {
@@ -276,13 +263,6 @@ TEST(Layout, UnitsKeepBorrowedParameters) {
   EXPECT_EQ(layout.units[0].borrows, -1);
   EXPECT_EQ(layout.units[1].borrows, 0);
   EXPECT_TRUE(layout.buckets.empty());  // No own parameters, no bucket.
-}
-
-TEST(Layout, WholeQuantumBalancesMatrices) {
-  const Shapes layer = {{4096, 4096}, {1024, 4096}, {1024, 4096}, {4096, 4096}, {2048, 4096}, {2048, 4096}};
-  const Layout layout = MakeLayout(OneUnit(layer), Options(2, DType::kBf16, Quantum::kWhole));
-  ASSERT_EQ(layout.buckets.size(), 1u);
-  EXPECT_EQ(layout.padding_ratio(), 0.0);  // 4096 + 2048 + 1024 rows each.
 }
 
 TEST(Layout, UsesMeshOfSpec) {
@@ -367,23 +347,6 @@ Shapes DeepSeekMoeLayer() {
   return shapes;
 }
 
-// Padding of a unit whose shards are split at a common multiple of all row lengths.
-double OneMultiplePadding(const Layout& layout, const UnitFacts& unit) {
-  int64_t multiple = 8, end = 0;
-  for (const ParamFacts& param : unit.params) {
-    if (param.shape.size() < 2) {
-      end += param.elements();
-      continue;
-    }
-    const int64_t row = param.elements() / param.shape[0];
-    multiple = std::lcm(multiple, row);
-    end = (end + row - 1) / row * row + param.elements();
-  }
-  const int64_t step = multiple * layout.buckets[0].shards;
-  const auto own = static_cast<double>(unit.elements());
-  return (static_cast<double>((end + step - 1) / step * step) - own) / own;
-}
-
 struct RealModel {
   const char* name;
   ModelFacts facts;
@@ -398,25 +361,14 @@ std::vector<RealModel> RealModels() {
 }
 
 TEST(Layout, PadsRealModelsByLessThanOnePercent) {
-  std::printf("%-24s %6s  %9s %9s %9s %8s  %s\n", "padding, bf16", "shards", "element", "row", "128 rows",
-              "buckets", "row, one multiple for the unit");
   for (const RealModel& model : RealModels()) {
     for (const int64_t shards : {8, 64, 1024}) {
-      const Layout element = MakeLayout(model.facts, Options(shards, DType::kBf16));
-      const LayoutOptions options = Options(shards, DType::kBf16, Quantum::kRow);
-      const Layout row = MakeLayout(model.facts, options);
-      ExpectSound(row, options);
-      EXPECT_EQ(row.elements(), model.facts.elements());
-      EXPECT_GE(element.padding_ratio(), 0);
-      EXPECT_LE(element.padding_ratio(), 0.01) << model.name << " over " << shards;
-      EXPECT_LE(row.padding_ratio(), 0.01) << model.name << " over " << shards;
-      // Only printed: most layers have fewer than 1,024 blocks.
-      const Layout rows128 = MakeLayout(model.facts, Options(shards, DType::kBf16, Quantum::kRows128));
-      const size_t middle = model.facts.units.size() / 2;
-      std::printf("%-24s %6lld  %8.4f%% %8.4f%% %8.2f%% %8zu  %.2f%%\n", model.name,
-                  static_cast<long long>(shards), 100 * element.padding_ratio(), 100 * row.padding_ratio(),
-                  100 * rows128.padding_ratio(), row.units[middle].buckets.size(),
-                  100 * OneMultiplePadding(row, model.facts.units[middle]));
+      const LayoutOptions options = Options(shards, DType::kBf16);
+      const Layout layout = MakeLayout(model.facts, options);
+      ExpectSound(layout, options);
+      EXPECT_EQ(layout.elements(), model.facts.elements());
+      EXPECT_GE(layout.padding_ratio(), 0);
+      EXPECT_LE(layout.padding_ratio(), 0.01) << model.name << " over " << shards;
     }
   }
 }

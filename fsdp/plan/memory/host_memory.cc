@@ -1,13 +1,8 @@
 #include "fsdp/plan/memory/host_memory.h"
 
 namespace fsdpd {
-namespace {
 
-constexpr int64_t kAlignBytes = 256;
-
-int64_t RoundUp(int64_t bytes) { return (bytes + kAlignBytes - 1) / kAlignBytes * kAlignBytes; }
-
-}  // namespace
+constexpr int64_t kSnapshotAlignBytes = 256;
 
 std::vector<SnapshotPlace> SnapshotPlaces(const Spec& spec, const Layout& layout,
                                           const MeshPosition& position) {
@@ -20,7 +15,7 @@ std::vector<SnapshotPlace> SnapshotPlaces(const Spec& spec, const Layout& layout
     const auto add = [&](SnapshotPart what, int moment, int64_t element_bytes) {
       const int64_t bytes = bucket.main_elements * element_bytes;
       places.push_back({static_cast<int>(b), what, moment, end, bytes});
-      end += RoundUp(bytes);
+      end += RoundUp(bytes, kSnapshotAlignBytes);
     };
     if (bucket.types.split_fp32) {
       add(SnapshotPart::kHigh, 0, BytesOf(bucket.types.main) / 2);
@@ -36,7 +31,7 @@ std::vector<SnapshotPlace> SnapshotPlaces(const Spec& spec, const Layout& layout
 
 int64_t SnapshotBytes(const Spec& spec, const Layout& layout, const MeshPosition& position) {
   const std::vector<SnapshotPlace> places = SnapshotPlaces(spec, layout, position);
-  return places.empty() ? 0 : places.back().offset + RoundUp(places.back().bytes);
+  return places.empty() ? 0 : places.back().offset + RoundUp(places.back().bytes, kSnapshotAlignBytes);
 }
 
 }  // namespace fsdpd

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string>
 
+#include "fsdp/plan/model/describe_model.h"
 #include "fsdp/plan/program/testing/program_cases.h"
 
 namespace fsdpd {

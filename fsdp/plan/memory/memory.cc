@@ -233,10 +233,10 @@ ComputePeak PeakOfCompute(const Spec& spec, const ModelFacts& model) {
     int64_t kept = beside[r] + DeferredBy(model, model.stage.runs[r].begin, end);
     for (int u = model.stage.runs[r].begin; u < end; ++u) {
       const UnitFacts& unit = model.units[u];
-      UnitPeak own = BackwardPeak(unit);
-      own.activations += kept + StagedBeside(spec, model, u);
-      if (own.activations + own.workspace > peak.activations + peak.workspace)
-        peak = {own.activations, own.workspace, unit.name};
+      // Recompute rebuilds all activations of the unit (with selective recompute not all at the same time).
+      const int64_t activations = unit.saved_bytes.none + kept + StagedBeside(spec, model, u);
+      if (activations + unit.workspace_bytes > peak.activations + peak.workspace)
+        peak = {activations, unit.workspace_bytes, unit.name};
       kept += KeptBy(spec, model, u, u + 1) - DeferredBy(model, u, u + 1);
     }
   }
@@ -377,8 +377,6 @@ int64_t StepMemory::Of(absl::string_view component) const {
   }
   return 0;
 }
-
-UnitPeak BackwardPeak(const UnitFacts& unit) { return {unit.saved_bytes.none, unit.workspace_bytes}; }
 
 LargestUnit FindLargestUnit(const Layout& layout) {
   LargestUnit largest;

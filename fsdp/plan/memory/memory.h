@@ -44,14 +44,6 @@ StepMemory PlanMemory(const Spec& spec, const ModelFacts& model, const Layout& l
 // percent of PlanMemory(), in either direction.
 StepMemory EstimateMemory(const Spec& spec, const ModelFacts& model, const Layout& layout);
 
-// Memory that one unit's backward adds to the saved activations of earlier units: its workspace, plus the
-// activations that recompute rebuilds (with selective recompute not all at the same time).
-struct UnitPeak {
-  int64_t activations = 0;
-  int64_t workspace = 0;
-};
-UnitPeak BackwardPeak(const UnitFacts& unit);
-
 // Activation checkpointing: the first `layers` blocks use `recompute`, the rest the next cheaper kind.
 struct RecomputeChoice {
   Recompute recompute = Recompute::kNone;

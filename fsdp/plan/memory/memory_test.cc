@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/limits.h"
+#include "fsdp/plan/model/describe_model.h"
 #include "fsdp/plan/program/testing/program_cases.h"
 
 namespace fsdpd {

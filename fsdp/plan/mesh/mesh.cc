@@ -4,93 +4,39 @@
 
 namespace fsdpd {
 bool Has(Group group, Axis axis) {
-  switch (group) {
-    case Group::kSelf:
-      return false;
-    case Group::kShard:
-      return axis == Axis::kShard || axis == Axis::kExpert || axis == Axis::kContext;
-    case Group::kReplicate:
-      return axis == Axis::kReplicate;
-    case Group::kContext:
-      return axis == Axis::kContext;
-    case Group::kTensor:
-      return axis == Axis::kTensor;
-    case Group::kExpert:
-      return axis == Axis::kExpert;
-    case Group::kExpertShard:
-      return axis == Axis::kShard || axis == Axis::kContext;
-    case Group::kSample:
-      return axis == Axis::kPipeline || axis == Axis::kContext || axis == Axis::kTensor;
-    case Group::kReplica:
-      return axis != Axis::kReplicate && axis != Axis::kPipeline;
-    case Group::kPipeline:
-      return axis == Axis::kPipeline;
-    case Group::kWorld:
-      return true;
-  }
-  return false;
+  constexpr auto kBit = [](Axis of) { return 1u << static_cast<unsigned>(of); };
+  constexpr unsigned kPipeline = kBit(Axis::kPipeline), kReplicate = kBit(Axis::kReplicate),
+                     kShard = kBit(Axis::kShard), kExpert = kBit(Axis::kExpert),
+                     kContext = kBit(Axis::kContext), kTensor = kBit(Axis::kTensor);
+  constexpr unsigned kAxesOf[kGroups] = {0,
+                                         kShard | kExpert | kContext,
+                                         kReplicate,
+                                         kContext,
+                                         kTensor,
+                                         kExpert,
+                                         kShard | kContext,
+                                         kPipeline | kContext | kTensor,
+                                         kShard | kExpert | kContext | kTensor,
+                                         kPipeline,
+                                         ~0u};
+  return (kAxesOf[static_cast<size_t>(group)] & kBit(axis)) != 0;
 }
 
 const char* NameOf(Axis axis) {
-  switch (axis) {
-    case Axis::kPipeline:
-      return "pipeline";
-    case Axis::kReplicate:
-      return "replicate";
-    case Axis::kShard:
-      return "shard";
-    case Axis::kExpert:
-      return "expert";
-    case Axis::kContext:
-      return "context";
-    case Axis::kTensor:
-      return "tensor";
-  }
-  return "?";
+  constexpr const char* kNames[kAxes] = {"pipeline", "replicate", "shard", "expert", "context", "tensor"};
+  return kNames[static_cast<size_t>(axis)];
 }
 
 const char* NameOf(Group group) {
-  switch (group) {
-    case Group::kSelf:
-      return "self";
-    case Group::kShard:
-      return "shard";
-    case Group::kReplicate:
-      return "replicate";
-    case Group::kContext:
-      return "context";
-    case Group::kTensor:
-      return "tensor";
-    case Group::kExpert:
-      return "expert";
-    case Group::kExpertShard:
-      return "expert_shard";
-    case Group::kSample:
-      return "sample";
-    case Group::kReplica:
-      return "replica";
-    case Group::kPipeline:
-      return "pipeline";
-    case Group::kWorld:
-      return "world";
-  }
-  return "?";
+  constexpr const char* kNames[kGroups] = {"self",    "shard",    "replicate",    "context",
+                                           "tensor",  "expert",   "expert_shard", "sample",
+                                           "replica", "pipeline", "world"};
+  return kNames[static_cast<size_t>(group)];
 }
 
 const char* NameOf(Role role) {
-  switch (role) {
-    case Role::kGather:
-      return "gather";
-    case Role::kReduce:
-      return "reduce";
-    case Role::kOuter:
-      return "outer";
-    case Role::kUnit:
-      return "unit";
-    case Role::kStage:
-      return "stage";
-  }
-  return "?";
+  constexpr const char* kNames[kRoles] = {"gather", "reduce", "outer", "unit", "stage"};
+  return kNames[static_cast<size_t>(role)];
 }
 
 Mesh Mesh::DataParallel(int64_t replicate, int64_t shard) {

@@ -1,7 +1,7 @@
 // Device mesh: the named parallelism axes of a job, from outermost to innermost, and the process groups that
 // they form. Ranks adjacent in the innermost axis have consecutive numbers, so they share a node first.
 //
-// Pure: describes group membership, not communication (fsdp/comm/mesh.h).
+// Pure: describes group membership, not communication (fsdp/comm/connected_mesh.h).
 #pragma once
 
 #include <array>

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <string>
 
+#include "fsdp/plan/model/describe_model.h"
+
 namespace fsdpd {
 namespace {
 

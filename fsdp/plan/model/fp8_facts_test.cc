@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <set>
 
+#include "fsdp/plan/model/describe_model.h"
+
 namespace fsdpd {
 namespace {
 

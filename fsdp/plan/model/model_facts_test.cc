@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "fsdp/plan/model/activation_policy.h"
+#include "fsdp/plan/model/describe_model.h"
 
 namespace fsdpd {
 namespace {

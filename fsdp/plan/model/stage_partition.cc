@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "fsdp/plan/model/describe_model.h"
 
 namespace fsdpd {
 namespace {

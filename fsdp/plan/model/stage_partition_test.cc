@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "fsdp/plan/model/describe_model.h"
+
 namespace fsdpd {
 namespace {
 
@@ -100,13 +102,13 @@ TEST(StagePartition, AssignsRunsRoundRobin) {
   EXPECT_EQ(first.runs[1].begin, 2);
   EXPECT_EQ(first.runs[1].end, 3);
   EXPECT_EQ(first.runs[1].first_block, 2);
-  EXPECT_EQ(first.ModelUnitIndex(2), 3);
+  EXPECT_EQ(first.runs[1].first_unit, 3);
   EXPECT_EQ(first.ModelRunIndex(2), 2);
   EXPECT_FALSE(first.ReceivesInput(0));
   EXPECT_TRUE(first.SendsOutput(1));
   EXPECT_TRUE(first.ReceivesInput(2) && first.SendsOutput(2));
   const StagePlace& last = stages[1].stage;
-  EXPECT_EQ(last.ModelUnitIndex(3), 6);
+  EXPECT_EQ(last.runs[1].first_unit + 3 - last.runs[1].begin, 6);
   EXPECT_TRUE(last.ReceivesInput(0) && last.SendsOutput(0) && last.ReceivesInput(1));
   EXPECT_FALSE(last.SendsOutput(3));
   EXPECT_EQ(first.InFlight(8), 5);

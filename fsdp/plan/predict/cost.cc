@@ -49,8 +49,6 @@ class Costs {
         return Gather(i);
       case Op::kForward:
         return ForwardAndExchange(i);
-      case Op::kRelease:
-        return 0;
       case Op::kBackward:
         return Backward(i);
       case Op::kBackwardWeights:
@@ -65,14 +63,14 @@ class Costs {
         return AtLeast(kNormKernels, Memory(NormBytes())) + SmallCollective(i);
       case Op::kUpdate:
         return AtLeast(/*kernels=*/1, Memory(UpdateBytes(BucketOf(i))));
-      case Op::kSnapshot:
-        return 0;
       case Op::kFetch:
       case Op::kOffload:
         return HostCopySeconds(spec_, profile_, BucketOf(i).offloaded_bytes());
       case Op::kOffloadActivations:
       case Op::kFetchActivations:
         return ActivationCopy(i.unit);
+      case Op::kRelease:
+      case Op::kSnapshot:
       case Op::kDropActivations:
         return 0;
       case Op::kLoss:
@@ -109,8 +107,7 @@ class Costs {
 
   UnitSeconds OfUnit(int unit) const {
     UnitSeconds seconds;
-    Instruction run;
-    run.unit = unit;
+    Instruction run{Op::kForward, unit};
     run.recompute = RecomputeOf(spec_, model_, unit);
     const auto of = [&](Op op) {
       run.op = op;
@@ -124,22 +121,15 @@ class Costs {
     return seconds;
   }
 
-  double OfNorm() const {
-    Instruction norm;
-    norm.op = Op::kNorm;
-    norm.group = GroupOf(norm.op, nullptr);
-    return Of(norm);
-  }
-
-  double OfStageTransfer() const {
-    if (layout_.stage.count == 1) return 0;
-    Instruction send;
-    send.op = Op::kSend;
-    send.group = GroupOf(send.op, nullptr);
-    return Of(send);
-  }
+  double OfNorm() const { return Of(WithGroup({Op::kNorm})); }
+  double OfStageTransfer() const { return layout_.stage.count == 1 ? 0 : Of(WithGroup({Op::kSend})); }
 
  private:
+  Instruction WithGroup(Instruction i) const {
+    i.group = GroupOf(i.op, i.bucket < 0 ? nullptr : &layout_.buckets[i.bucket]);
+    return i;
+  }
+
   double ActivationCopy(int unit) const {
     return HostCopySeconds(spec_, profile_, SavedBytesOf(spec_, model_, unit));
   }
@@ -147,11 +137,7 @@ class Costs {
   void AddBucket(int bucket, UnitSeconds* seconds) const {
     const Bucket& at = layout_.buckets[bucket];
     const auto of = [&](Op op, bool accumulate = false) {
-      Instruction i;
-      i.op = op;
-      i.unit = at.unit;
-      i.bucket = bucket;
-      i.group = GroupOf(op, &at);
+      Instruction i = WithGroup({op, at.unit, bucket});
       i.accumulate = accumulate;
       return Of(i);
     };

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "fsdp/plan/model/describe_model.h"
 #include "fsdp/plan/model/stage_partition.h"
 #include "fsdp/plan/predict/simulate.h"
 #include "fsdp/plan/predict/stage_times.h"

@@ -163,18 +163,8 @@ class Report {
 };
 
 int ComponentOf(BufferKind kind) {
-  switch (kind) {
-    case BufferKind::kGathered:
-      return kGather;
-    case BufferKind::kReplica:
-      return kReplica;
-    case BufferKind::kReduce:
-    case BufferKind::kWire:
-      return kReduce;
-    case BufferKind::kState:
-      return kOptimizer;
-  }
-  return kGather;
+  constexpr int kComponents[kBufferKinds] = {kGather, kReduce, kReduce, kReplica, kOptimizer};
+  return kComponents[static_cast<size_t>(kind)];
 }
 
 void AddBuffers(const Spec& spec, const Program& program, Report* report) {
@@ -208,10 +198,9 @@ void AddActivations(const Spec& spec, const ModelFacts& model, const Program& pr
     if (!both && i.op != Op::kBackward) continue;
     const UnitFacts& unit = model.units[i.unit];
     const int64_t kept = SavedBytesOf(spec, model, i.unit);
-    const UnitPeak peak = BackwardPeak(unit);
     report->AddMemory(kActivations, kept, forward.at({i.unit, i.micro_batch}), at);
-    report->AddMemory(kActivations, peak.activations - kept, at, at);
-    report->AddMemory(kWorkspace, peak.workspace, at, at);
+    report->AddMemory(kActivations, unit.saved_bytes.none - kept, at, at);
+    report->AddMemory(kWorkspace, unit.workspace_bytes, at, at);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "fsdp/plan/model/describe_model.h"
 #include "fsdp/plan/predict/cost.h"
 #include "fsdp/plan/predict/lane_times.h"
 

@@ -1,7 +1,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "fsdp/plan/program/fingerprint.h"
 #include "fsdp/plan/program/gathered_params.h"
 #include "fsdp/plan/program/program.h"
 #include "fsdp/plan/program/program_writer.h"
@@ -20,31 +19,24 @@ Program CompileEvaluation(const Spec& spec, const ModelFacts& model, const Layou
   StageTransfers stage_transfers(layout, params.passes(), &writer);
   params.GatherReplica();
   for (size_t i = 0; i < params.passes().size(); ++i) {
-    const int unit = params.passes()[i].unit;
-    params.GatherReady(static_cast<int>(i));
-    stage_transfers.ReceiveFor(static_cast<int>(i));
-    Instruction forward;
-    forward.op = Op::kForward;
-    forward.unit = unit;
-    forward.micro_batch = 0;
-    forward.uses = params.Reads(static_cast<int>(i));
-    std::vector<int> after = params.Gathers(static_cast<int>(i));
-    for (const int other : stage_transfers.WaitsFor(static_cast<int>(i))) after.push_back(other);
+    const int pass = static_cast<int>(i);
+    params.GatherReady(pass);
+    stage_transfers.ReceiveFor(pass);
+    Instruction forward{Op::kForward, params.passes()[i].unit, -1, /*micro_batch=*/0};
+    forward.uses = params.Reads(pass);
+    std::vector<int> after = params.Gathers(pass);
+    for (const int other : stage_transfers.WaitsFor(pass)) after.push_back(other);
     writer.Append(std::move(forward), std::move(after));
-    stage_transfers.SendAfter(static_cast<int>(i));
-    params.ReleaseAfter(static_cast<int>(i));
+    stage_transfers.SendAfter(pass);
+    params.ReleaseAfter(pass);
   }
   params.Finish();
-  Instruction loss;
-  loss.op = Op::kLoss;
-  const int end = writer.Append(std::move(loss), {writer.last(LaneId::kCompute), writer.last(LaneId::kSend)});
+  const int end = writer.Append({Op::kLoss}, {writer.last(LaneId::kCompute), writer.last(LaneId::kSend)});
   // Everything follows the first instruction, and Loss follows everything, so evaluation batches never
   // overlap.
   writer.AfterPrevious(0, end);
   if (stage_transfers.first_receive() > 0) writer.AfterPrevious(stage_transfers.first_receive(), end);
-  Program program = writer.FinishWithin(training);
-  program.hash = HashOf(Fingerprint(spec, layout, program));
-  return program;
+  return writer.FinishWithin(training);
 }
 
 }  // namespace fsdpd

@@ -1,6 +1,7 @@
 #include "fsdp/plan/program/fingerprint.h"
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
 #include <absl/strings/str_join.h>
 #include <xxhash.h>
 
@@ -38,43 +39,18 @@ class Section {
 };
 
 const char* NameOf(Recompute recompute) {
-  switch (recompute) {
-    case Recompute::kNone:
-      return "none";
-    case Recompute::kSelective:
-      return "selective";
-    case Recompute::kFull:
-      return "full";
-  }
-  return "?";
+  constexpr const char* kNames[] = {"none", "selective", "full"};
+  return kNames[static_cast<size_t>(recompute)];
 }
 
 const char* NameOf(ScheduleShape shape) {
-  switch (shape) {
-    case ScheduleShape::kConstant:
-      return "constant";
-    case ScheduleShape::kCosine:
-      return "cosine";
-    case ScheduleShape::kLinear:
-      return "linear";
-    case ScheduleShape::kWsd:
-      return "wsd";
-  }
-  return "?";
+  constexpr const char* kNames[] = {"constant", "cosine", "linear", "wsd"};
+  return kNames[static_cast<size_t>(shape)];
 }
 
 const char* NameOf(TokenType type) {
-  switch (type) {
-    case TokenType::kU8:
-      return "u8";
-    case TokenType::kU16:
-      return "u16";
-    case TokenType::kU32:
-      return "u32";
-    case TokenType::kMegatron:
-      return "megatron";
-  }
-  return "?";
+  constexpr const char* kNames[] = {"u8", "u16", "u32", "megatron"};
+  return kNames[static_cast<size_t>(type)];
 }
 
 // Omitted for dense models.
@@ -222,15 +198,8 @@ void Add(const CheckpointConfig& checkpoint, Lines* lines) {
 }
 
 const char* NameOf(StepAction action) {
-  switch (action) {
-    case StepAction::kStop:
-      return "stop";
-    case StepAction::kSkip:
-      return "skip";
-    case StepAction::kRewind:
-      return "rewind";
-  }
-  return "?";
+  constexpr const char* kNames[] = {"stop", "skip", "rewind"};
+  return kNames[static_cast<size_t>(action)];
 }
 
 // Omitted if the job has no bad-step policy.
@@ -399,13 +368,13 @@ std::vector<std::string> Fingerprint(const Spec& spec, const Layout& layout, con
   return lines;
 }
 
-uint64_t HashOf(const std::vector<std::string>& fingerprint) {
+std::string HashOf(const std::vector<std::string>& fingerprint) {
   std::string all;
   for (const std::string& line : fingerprint) {
     all += line;
     all += '\n';
   }
-  return XXH64(all.data(), all.size(), /*seed=*/0);
+  return absl::StrFormat("%016x", XXH64(all.data(), all.size(), /*seed=*/0));
 }
 
 LineDifference FirstDifference(const std::vector<std::string>& first,

@@ -10,8 +10,8 @@ namespace fsdpd {
 
 std::vector<std::string> Fingerprint(const Spec& spec, const Layout& layout, const Program& program);
 
-// Hash of the lines; platform-independent.
-uint64_t HashOf(const std::vector<std::string>& fingerprint);
+// Hash of the lines, as 16 hexadecimal digits; platform-independent.
+std::string HashOf(const std::vector<std::string>& fingerprint);
 
 // The first line that differs, for a message such as "this is 'x' on rank 0 and 'y' on rank 3"; empty if all
 // are equal.

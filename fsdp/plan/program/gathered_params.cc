@@ -33,10 +33,7 @@ void GatheredParams::GatherReplica() {
   for (size_t i = 0; i < layout_.buckets.size(); ++i) {
     if (layout_.buckets[i].pieces == 1) continue;
     const int b = static_cast<int>(i);
-    Instruction gather_replica;
-    gather_replica.op = Op::kGatherReplica;
-    gather_replica.unit = layout_.buckets[i].unit;
-    gather_replica.bucket = b;
+    Instruction gather_replica{Op::kGatherReplica, layout_.buckets[i].unit, b};
     gather_replica.uses = {{writer_->Find(BufferKind::kReplica, b), Access::kWrite}};
     publish_[i] = first_reader_[i] = writer_->Append(std::move(gather_replica), {});
   }
@@ -50,10 +47,7 @@ void GatheredParams::GatherReady(int pass) {
 
 void GatheredParams::Gather(const PlannedGather& planned) {
   const int b = planned.bucket;
-  Instruction gather;
-  gather.op = Op::kGather;
-  gather.unit = layout_.buckets[b].unit;
-  gather.bucket = b;
+  Instruction gather{Op::kGather, layout_.buckets[b].unit, b};
   const int replica = writer_->Find(BufferKind::kReplica, b);
   if (replica >= 0) gather.uses.push_back({replica, Access::kRead});
   gather.uses.push_back({writer_->Find(BufferKind::kGathered, b), Access::kWrite});
@@ -86,9 +80,7 @@ void GatheredParams::ReleaseAfter(int pass) {
 void GatheredParams::End(const Residency& residency) {
   int end = writer_->last(LaneId::kCompute);
   if (releases_) {
-    Instruction release;
-    release.op = Op::kRelease;
-    release.unit = residency.unit;
+    Instruction release{Op::kRelease, residency.unit};
     for (const int b : layout_.units[residency.unit].buckets) {
       release.uses.push_back({writer_->Find(BufferKind::kGathered, b), Access::kRead});
     }

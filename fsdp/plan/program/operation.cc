@@ -8,45 +8,38 @@
 namespace fsdpd {
 namespace {
 
-constexpr LaneId kOnCompute = LaneId::kCompute;
-constexpr Group kNoGroup = Group::kSelf;
+// Short names for the table.
+using L = LaneId;
+using R = Role;
+constexpr ActsOn kStep = ActsOn::kStep, kUnit = ActsOn::kUnit, kBucket = ActsOn::kBucket;
 
 constexpr Operation kOperations[] = {
-    {Op::kGatherReplica, "Publish", ActsOn::kBucket, false, LaneId::kOuter, Role::kOuter,
-     &BucketGroups::pieces, kNoGroup},
-    {Op::kGather, "Gather", ActsOn::kBucket, false, LaneId::kGather, Role::kGather, &BucketGroups::shard,
-     kNoGroup},
-    {Op::kForward, "Forward", ActsOn::kUnit, true, kOnCompute, Role::kGather, nullptr, kNoGroup},
-    {Op::kRelease, "Release", ActsOn::kUnit, false, kOnCompute, Role::kGather, nullptr, kNoGroup},
-    {Op::kBackward, "Backward", ActsOn::kUnit, true, kOnCompute, Role::kGather, nullptr, kNoGroup},
-    {Op::kForwardBackward, "ForwardBackward", ActsOn::kUnit, true, kOnCompute, Role::kGather, nullptr,
-     kNoGroup},
-    {Op::kReduce, "Reduce", ActsOn::kBucket, true, LaneId::kReduce, Role::kReduce, &BucketGroups::reduce,
-     kNoGroup},
-    {Op::kReduceOuter, "ReduceOuter", ActsOn::kBucket, false, LaneId::kOuter, Role::kOuter,
-     &BucketGroups::replicate, kNoGroup},
-    {Op::kNorm, "Norm", ActsOn::kStep, false, LaneId::kReduce, Role::kReduce, nullptr, Group::kWorld},
-    {Op::kUpdate, "Update", ActsOn::kBucket, false, kOnCompute, Role::kGather, nullptr, kNoGroup},
-    {Op::kSnapshot, "Snapshot", ActsOn::kBucket, false, LaneId::kCopy, Role::kGather, nullptr, kNoGroup},
-    {Op::kLoss, "Loss", ActsOn::kStep, false, LaneId::kReduce, Role::kReduce, nullptr, Group::kWorld},
-    {Op::kSend, "Send", ActsOn::kUnit, true, LaneId::kSend, Role::kStage, nullptr, Group::kPipeline},
-    {Op::kReceive, "Receive", ActsOn::kUnit, true, LaneId::kReceive, Role::kStage, nullptr, Group::kPipeline},
-    {Op::kSendGrad, "SendGrad", ActsOn::kUnit, true, LaneId::kSend, Role::kStage, nullptr, Group::kPipeline},
-    {Op::kReceiveGrad, "ReceiveGrad", ActsOn::kUnit, true, LaneId::kReceive, Role::kStage, nullptr,
-     Group::kPipeline},
-    {Op::kSendTiedGrad, "SendTwin", ActsOn::kBucket, false, LaneId::kSend, Role::kStage, nullptr,
-     Group::kPipeline},
-    {Op::kReceiveTiedGrad, "ReceiveTwin", ActsOn::kBucket, false, LaneId::kReceive, Role::kStage, nullptr,
-     Group::kPipeline},
-    {Op::kBackwardWeights, "BackwardWeights", ActsOn::kUnit, true, kOnCompute, Role::kGather, nullptr,
-     kNoGroup},
-    {Op::kFetch, "Fetch", ActsOn::kBucket, false, LaneId::kFetch, Role::kGather, nullptr, kNoGroup},
-    {Op::kOffload, "Offload", ActsOn::kBucket, false, LaneId::kCopy, Role::kGather, nullptr, kNoGroup},
-    {Op::kOffloadActivations, "OffloadKept", ActsOn::kUnit, true, LaneId::kCopy, Role::kGather, nullptr,
-     kNoGroup},
-    {Op::kDropActivations, "DropKept", ActsOn::kUnit, true, kOnCompute, Role::kGather, nullptr, kNoGroup},
-    {Op::kFetchActivations, "FetchKept", ActsOn::kUnit, true, LaneId::kFetch, Role::kGather, nullptr,
-     kNoGroup},
+    {Op::kGatherReplica, "Publish", kBucket, false, L::kOuter, R::kOuter, &BucketGroups::pieces,
+     Group::kSelf},
+    {Op::kGather, "Gather", kBucket, false, L::kGather, R::kGather, &BucketGroups::shard, Group::kSelf},
+    {Op::kForward, "Forward", kUnit, true, L::kCompute, R::kGather, nullptr, Group::kSelf},
+    {Op::kRelease, "Release", kUnit, false, L::kCompute, R::kGather, nullptr, Group::kSelf},
+    {Op::kBackward, "Backward", kUnit, true, L::kCompute, R::kGather, nullptr, Group::kSelf},
+    {Op::kForwardBackward, "ForwardBackward", kUnit, true, L::kCompute, R::kGather, nullptr, Group::kSelf},
+    {Op::kReduce, "Reduce", kBucket, true, L::kReduce, R::kReduce, &BucketGroups::reduce, Group::kSelf},
+    {Op::kReduceOuter, "ReduceOuter", kBucket, false, L::kOuter, R::kOuter, &BucketGroups::replicate,
+     Group::kSelf},
+    {Op::kNorm, "Norm", kStep, false, L::kReduce, R::kReduce, nullptr, Group::kWorld},
+    {Op::kUpdate, "Update", kBucket, false, L::kCompute, R::kGather, nullptr, Group::kSelf},
+    {Op::kSnapshot, "Snapshot", kBucket, false, L::kCopy, R::kGather, nullptr, Group::kSelf},
+    {Op::kLoss, "Loss", kStep, false, L::kReduce, R::kReduce, nullptr, Group::kWorld},
+    {Op::kSend, "Send", kUnit, true, L::kSend, R::kStage, nullptr, Group::kPipeline},
+    {Op::kReceive, "Receive", kUnit, true, L::kReceive, R::kStage, nullptr, Group::kPipeline},
+    {Op::kSendGrad, "SendGrad", kUnit, true, L::kSend, R::kStage, nullptr, Group::kPipeline},
+    {Op::kReceiveGrad, "ReceiveGrad", kUnit, true, L::kReceive, R::kStage, nullptr, Group::kPipeline},
+    {Op::kSendTiedGrad, "SendTwin", kBucket, false, L::kSend, R::kStage, nullptr, Group::kPipeline},
+    {Op::kReceiveTiedGrad, "ReceiveTwin", kBucket, false, L::kReceive, R::kStage, nullptr, Group::kPipeline},
+    {Op::kBackwardWeights, "BackwardWeights", kUnit, true, L::kCompute, R::kGather, nullptr, Group::kSelf},
+    {Op::kFetch, "Fetch", kBucket, false, L::kFetch, R::kGather, nullptr, Group::kSelf},
+    {Op::kOffload, "Offload", kBucket, false, L::kCopy, R::kGather, nullptr, Group::kSelf},
+    {Op::kOffloadActivations, "OffloadKept", kUnit, true, L::kCopy, R::kGather, nullptr, Group::kSelf},
+    {Op::kDropActivations, "DropKept", kUnit, true, L::kCompute, R::kGather, nullptr, Group::kSelf},
+    {Op::kFetchActivations, "FetchKept", kUnit, true, L::kFetch, R::kGather, nullptr, Group::kSelf},
 };
 
 // Indexed by Op.
@@ -119,7 +112,7 @@ const char* NameOf(Op op) { return OperationOf(op).name; }
 
 bool RunsExchanges(LaneId lane) {
   return std::any_of(std::begin(kOperations), std::end(kOperations), [lane](const Operation& operation) {
-    const bool exchanges = operation.bucket_group != nullptr || operation.group != kNoGroup;
+    const bool exchanges = operation.bucket_group != nullptr || operation.group != Group::kSelf;
     return operation.lane == lane && exchanges;
   });
 }
@@ -129,27 +122,9 @@ bool IsBackgroundLane(LaneId lane) {
 }
 
 const char* NameOf(LaneId lane) {
-  switch (lane) {
-    case LaneId::kCompute:
-      return "compute";
-    case LaneId::kGather:
-      return "gather";
-    case LaneId::kReduce:
-      return "reduce";
-    case LaneId::kOuter:
-      return "outer";
-    case LaneId::kCopy:
-      return "copy";
-    case LaneId::kSend:
-      return "send";
-    case LaneId::kReceive:
-      return "receive";
-    case LaneId::kFetch:
-      return "fetch";
-    case LaneId::kUpdate:
-      return "update";
-  }
-  return "?";
+  constexpr const char* kNames[kLanes] = {"compute", "gather",  "reduce", "outer", "copy",
+                                          "send",    "receive", "fetch",  "update"};
+  return kNames[static_cast<size_t>(lane)];
 }
 
 }  // namespace fsdpd

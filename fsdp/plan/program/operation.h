@@ -1,6 +1,6 @@
 // Table of the operations of a step: name, operand (step, unit or bucket), lane and group. The bytes that an
-// operation sends are in traffic.h, its implementation in fsdp/engine/operations.h, its predicted time in
-// fsdp/plan/predict/cost.h.
+// operation sends are in traffic.h, its implementation in fsdp/engine/operations/operations.h, its predicted
+// time in fsdp/plan/predict/cost.h.
 #pragma once
 
 #include "fsdp/plan/layout/layout.h"

@@ -9,26 +9,14 @@
 namespace fsdpd {
 
 const char* NameOf(BufferKind kind) {
-  switch (kind) {
-    case BufferKind::kGathered:
-      return "gathered";
-    case BufferKind::kReduce:
-      return "reduce";
-    case BufferKind::kWire:
-      return "wire";
-    case BufferKind::kReplica:
-      return "replica";
-    case BufferKind::kState:
-      return "state";
-  }
-  return "?";
+  constexpr const char* kNames[kBufferKinds] = {"gathered", "reduce", "wire", "replica", "state"};
+  return kNames[static_cast<size_t>(kind)];
 }
 
 int64_t SumBytes(const Spec& spec, const Bucket& bucket) {
   const bool set_in_place = bucket.types.gradient == DType::kFp32 && spec.micro_batches_per_step() == 1;
   if (bucket.types.grad_comm == DType::kFp32 || set_in_place || SumsInOneKernel(spec, bucket)) return 0;
-  return (bucket.shard_elements * BytesOf(DType::kFp32) + kBufferAlignBytes - 1) / kBufferAlignBytes *
-         kBufferAlignBytes;
+  return RoundUp(bucket.shard_elements * BytesOf(DType::kFp32), kBufferAlignBytes);
 }
 
 int64_t StagingCapacity(const Layout& layout) {

@@ -133,9 +133,9 @@ struct Instruction {
   bool accumulate = false;                 // Backward(s), Reduce: add to the buffer instead of setting it.
   Recompute recompute = Recompute::kNone;  // Forward, Backward: activation checkpointing.
   bool defers_grads = false;               // Backward: defers weight gradients to BackwardWeights.
-  std::vector<int> after;           // Earlier instructions on other lanes; a lane itself runs in order.
-  std::vector<int> after_previous;  // Instructions of the previous step on other lanes.
-  std::vector<BufferUse> uses;
+  std::vector<int> after = {};           // Earlier instructions on other lanes; a lane itself runs in order.
+  std::vector<int> after_previous = {};  // Instructions of the previous step on other lanes.
+  std::vector<BufferUse> uses = {};
 };
 
 enum class BufferKind {
@@ -186,7 +186,6 @@ struct Program {
   // Lower bound for arena_bytes: the maximum occupied at one time. A reduce buffer is occupied until compute
   // waits for its Reduce, which is later than its last use in the list.
   int64_t live_peak_bytes = 0;
-  uint64_t hash = 0;  // Hash of Fingerprint(); equal on all ranks.
 };
 
 Program CompileProgram(const Spec& spec, const ModelFacts& model, const Layout& layout);

@@ -87,11 +87,7 @@ void ReducedGrads::Reduce(int unit, int micro_batch) {
 int ReducedGrads::ReduceBucket(int bucket, int micro_batch, int backward) {
   const int buffer = writer_->Find(BufferKind::kReduce, bucket);
   const int wire = writer_->Find(BufferKind::kWire, bucket);
-  Instruction reduce;
-  reduce.op = Op::kReduce;
-  reduce.unit = layout_.buckets[bucket].unit;
-  reduce.bucket = bucket;
-  reduce.micro_batch = micro_batch;
+  Instruction reduce{Op::kReduce, layout_.buckets[bucket].unit, bucket, micro_batch};
   reduce.accumulate = !whole_ && micro_batch > 0;
   reduce.uses = {{buffer, Access::kRead}, {buffer, Access::kWrite}};
   if (wire >= 0) reduce.uses.push_back({wire, Access::kWrite});
@@ -106,10 +102,7 @@ int ReducedGrads::ReduceBucket(int bucket, int micro_batch, int backward) {
 }
 
 void ReducedGrads::ReduceOuter(int bucket, int reduce) {
-  Instruction outer;
-  outer.op = Op::kReduceOuter;
-  outer.unit = layout_.buckets[bucket].unit;
-  outer.bucket = bucket;
+  Instruction outer{Op::kReduceOuter, layout_.buckets[bucket].unit, bucket};
   if (!IsSharded(bucket)) {
     const int buffer = writer_->Find(BufferKind::kReduce, bucket);
     outer.uses = {{buffer, Access::kRead}, {buffer, Access::kWrite}};
@@ -122,10 +115,8 @@ void ReducedGrads::SumTiedReplica(int bucket) {
   const bool lends = layout_.buckets[bucket].tied_replica == TiedReplica::kOriginal;
   const int buffer = writer_->Find(BufferKind::kReduce, bucket);
   for (const bool sends : {!lends, lends}) {
-    Instruction stage_transfer;
-    stage_transfer.op = sends ? Op::kSendTiedGrad : Op::kReceiveTiedGrad;
-    stage_transfer.unit = layout_.buckets[bucket].unit;
-    stage_transfer.bucket = bucket;
+    Instruction stage_transfer{sends ? Op::kSendTiedGrad : Op::kReceiveTiedGrad, layout_.buckets[bucket].unit,
+                               bucket};
     stage_transfer.accumulate = !sends && lends;
     if (!IsSharded(bucket)) {
       if (sends || lends) stage_transfer.uses.push_back({buffer, Access::kRead});
@@ -143,8 +134,7 @@ int ReducedGrads::Norm() {
     if (layout_.buckets[b].trainable && layout_.buckets[b].tied_replica != TiedReplica::kNone)
       SumTiedReplica(static_cast<int>(b));
   }
-  Instruction norm;
-  norm.op = Op::kNorm;
+  Instruction norm{Op::kNorm};
   for (size_t i = 0; i < layout_.buckets.size(); ++i) {
     const int b = static_cast<int>(i);
     const int buffer = writer_->Find(BufferKind::kReduce, b);
@@ -155,10 +145,7 @@ int ReducedGrads::Norm() {
 }
 
 int ReducedGrads::Update(int bucket, int norm, int fetch) {
-  Instruction update;
-  update.op = Op::kUpdate;
-  update.unit = layout_.buckets[bucket].unit;
-  update.bucket = bucket;
+  Instruction update{Op::kUpdate, layout_.buckets[bucket].unit, bucket};
   const int buffer = writer_->Find(BufferKind::kReduce, bucket);  // -1 if it has no gradient.
   const bool reads = buffer >= 0 && !IsSharded(bucket);
   if (reads) update.uses = {{buffer, Access::kRead}};

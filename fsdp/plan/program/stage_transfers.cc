@@ -1,7 +1,5 @@
 #include "fsdp/plan/program/stage_transfers.h"
 
-#include <utility>
-
 namespace fsdpd {
 namespace {
 
@@ -51,11 +49,7 @@ void StageTransfers::SendAfter(int pass) {
 }
 
 int StageTransfers::Append(Op op, const Pass& pass, int after) {
-  Instruction stage_transfer;
-  stage_transfer.op = op;
-  stage_transfer.unit = pass.unit;
-  stage_transfer.micro_batch = pass.micro_batch;
-  return writer_->Append(std::move(stage_transfer), {after});
+  return writer_->Append({op, pass.unit, -1, pass.micro_batch}, {after});
 }
 
 }  // namespace fsdpd

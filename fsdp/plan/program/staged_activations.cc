@@ -1,7 +1,5 @@
 #include "fsdp/plan/program/staged_activations.h"
 
-#include <utility>
-
 #include "fsdp/plan/model/activation_policy.h"
 
 namespace fsdpd {
@@ -52,11 +50,7 @@ void StagedActivations::Fetch(int micro_batch) {
 }
 
 int StagedActivations::Append(Op op, int unit, int micro_batch, int after) {
-  Instruction instruction;
-  instruction.op = op;
-  instruction.unit = unit;
-  instruction.micro_batch = micro_batch;
-  return writer_->Append(std::move(instruction), {after});
+  return writer_->Append({op, unit, -1, micro_batch}, {after});
 }
 
 }  // namespace fsdpd

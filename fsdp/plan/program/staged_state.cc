@@ -28,10 +28,7 @@ void StagedState::FetchFitting() {
 }
 
 void StagedState::Fetch(int bucket) {
-  Instruction fetch;
-  fetch.op = Op::kFetch;
-  fetch.unit = layout_.buckets[bucket].unit;
-  fetch.bucket = bucket;
+  Instruction fetch{Op::kFetch, layout_.buckets[bucket].unit, bucket};
   fetch.uses = {{writer_->Find(BufferKind::kState, bucket), Access::kWrite}};
   fetch_[bucket] = writer_->Append(std::move(fetch), {last_use_});
   freed_.resize(written_back_, fetch_[bucket]);
@@ -40,10 +37,7 @@ void StagedState::Fetch(int bucket) {
 // Offloads and Snapshots share a lane, so after the later one both have completed.
 void StagedState::Updated(int bucket, int update, int snapshot) {
   const int state = writer_->Find(BufferKind::kState, bucket);
-  Instruction offload;
-  offload.op = Op::kOffload;
-  offload.unit = layout_.buckets[bucket].unit;
-  offload.bucket = bucket;
+  Instruction offload{Op::kOffload, layout_.buckets[bucket].unit, bucket};
   offload.uses = {{state, Access::kRead}};
   last_use_ = writer_->Append(std::move(offload), {update, snapshot});
   writer_->Live(state, fetch_[bucket], last_use_);

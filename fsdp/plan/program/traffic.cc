@@ -10,23 +10,6 @@ Pattern SumPattern(Group parts) {
   return parts == Group::kSelf ? Pattern::kAllReduce : Pattern::kReduceScatter;
 }
 
-v1::CommOp Named(Pattern pattern) {
-  switch (pattern) {
-    case Pattern::kNone:
-      return v1::COMM_OP_UNSPECIFIED;
-    case Pattern::kAllGather:
-      return v1::COMM_OP_ALL_GATHER;
-    case Pattern::kReduceScatter:
-      return v1::COMM_OP_REDUCE_SCATTER;
-    case Pattern::kAllReduce:
-      return v1::COMM_OP_ALL_REDUCE;
-    case Pattern::kSend:
-    case Pattern::kReceive:
-      return v1::COMM_OP_STAGE;
-  }
-  return v1::COMM_OP_UNSPECIFIED;
-}
-
 int64_t Received(Pattern pattern, int64_t buffer_bytes, int64_t ranks) {
   if (pattern == Pattern::kSend) return 0;
   if (pattern == Pattern::kReceive) return buffer_bytes;
@@ -40,49 +23,37 @@ int64_t HiddenBytes(const Layout& layout) {
 
 // Assumes that the group has more than one rank.
 Traffic Of(const Layout& layout, const Instruction& instruction) {
-  Traffic traffic;
-  const auto set = [&traffic](Pattern pattern, int64_t bytes, v1::CommOp counted_as) {
-    traffic.pattern = pattern;
-    traffic.buffer_bytes = bytes;
-    traffic.counted_as = counted_as;
-  };
   const Bucket none;
   const Bucket& bucket = instruction.bucket < 0 ? none : layout.buckets[instruction.bucket];
+  const int64_t tied_bytes = bucket.main_elements * BytesOf(bucket.types.gradient);
   switch (instruction.op) {
     case Op::kGatherReplica:
-      set(Pattern::kAllGather, bucket.replica_bytes(), v1::COMM_OP_OUTER_GATHER);
-      break;
+      return {Pattern::kAllGather, bucket.replica_bytes(), 0, v1::COMM_OP_OUTER_GATHER};
     case Op::kGather:
-      set(Pattern::kAllGather, bucket.gathered_bytes(), v1::COMM_OP_ALL_GATHER);
-      break;
+      return {Pattern::kAllGather, bucket.gathered_bytes(), 0, v1::COMM_OP_ALL_GATHER};
     case Op::kReduce: {
       const Pattern pattern = SumPattern(bucket.groups.shard);
-      set(pattern, bucket.grad_comm_bytes(), Named(pattern));
-      break;
+      return {pattern, bucket.grad_comm_bytes(), 0,
+              pattern == Pattern::kAllReduce ? v1::COMM_OP_ALL_REDUCE : v1::COMM_OP_REDUCE_SCATTER};
     }
     case Op::kReduceOuter:
-      set(SumPattern(bucket.groups.pieces), bucket.shard_elements * kSumBytes, v1::COMM_OP_OUTER_REDUCE);
-      break;
+      return {SumPattern(bucket.groups.pieces), bucket.shard_elements * kSumBytes, 0,
+              v1::COMM_OP_OUTER_REDUCE};
     case Op::kNorm:
-      set(Pattern::kAllReduce, (kStepAllReduceSize + layout.choices) * kSumBytes, v1::COMM_OP_ALL_REDUCE);
-      break;
+      return {Pattern::kAllReduce, (kStepAllReduceSize + layout.choices) * kSumBytes, 0,
+              v1::COMM_OP_ALL_REDUCE};
     case Op::kLoss:
-      set(Pattern::kAllReduce, kStepAllReduceSize * kSumBytes, v1::COMM_OP_ALL_REDUCE);
-      break;
+      return {Pattern::kAllReduce, kStepAllReduceSize * kSumBytes, 0, v1::COMM_OP_ALL_REDUCE};
     case Op::kSend:
     case Op::kSendGrad:
-      set(Pattern::kSend, HiddenBytes(layout), Named(Pattern::kSend));
-      break;
+      return {Pattern::kSend, HiddenBytes(layout), 0, v1::COMM_OP_STAGE};
     case Op::kReceive:
     case Op::kReceiveGrad:
-      set(Pattern::kReceive, HiddenBytes(layout), Named(Pattern::kReceive));
-      break;
+      return {Pattern::kReceive, HiddenBytes(layout), 0, v1::COMM_OP_STAGE};
     case Op::kSendTiedGrad:
-      set(Pattern::kSend, bucket.main_elements * BytesOf(bucket.types.gradient), Named(Pattern::kSend));
-      break;
+      return {Pattern::kSend, tied_bytes, 0, v1::COMM_OP_STAGE};
     case Op::kReceiveTiedGrad:
-      set(Pattern::kReceive, bucket.main_elements * BytesOf(bucket.types.gradient), Named(Pattern::kReceive));
-      break;
+      return {Pattern::kReceive, tied_bytes, 0, v1::COMM_OP_STAGE};
     case Op::kForward:
     case Op::kRelease:
     case Op::kBackward:
@@ -97,7 +68,7 @@ Traffic Of(const Layout& layout, const Instruction& instruction) {
     case Op::kFetchActivations:
       break;
   }
-  return traffic;
+  return {};
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 
 #include "base/check.h"
 #include "fsdp/plan/model/activation_policy.h"
-#include "fsdp/plan/program/fingerprint.h"
 #include "fsdp/plan/program/gathered_params.h"
 #include "fsdp/plan/program/program.h"
 #include "fsdp/plan/program/program_writer.h"
@@ -16,10 +15,7 @@ namespace fsdpd {
 namespace {
 
 Instruction RunPass(const Pass& pass, const Spec& spec, const ModelFacts& model) {
-  Instruction run;
-  run.op = pass.op;
-  run.unit = pass.unit;
-  run.micro_batch = pass.micro_batch;
+  Instruction run{pass.op, pass.unit, -1, pass.micro_batch};
   run.defers_grads = pass.op == Op::kBackward && model.stage.defers_grads;
   if (pass.op != Op::kBackwardWeights) run.recompute = RecomputeOf(spec, model, pass.unit);
   return run;
@@ -29,10 +25,7 @@ Instruction RunPass(const Pass& pass, const Spec& spec, const ModelFacts& model)
 bool EndsGradient(const Instruction& run) { return run.op != Op::kForward && !run.defers_grads; }
 
 int AppendSnapshot(const Layout& layout, int bucket, int update, ProgramWriter* writer) {
-  Instruction snapshot;
-  snapshot.op = Op::kSnapshot;
-  snapshot.unit = layout.buckets[bucket].unit;
-  snapshot.bucket = bucket;
+  Instruction snapshot{Op::kSnapshot, layout.buckets[bucket].unit, bucket};
   const int state = writer->Find(BufferKind::kState, bucket);
   if (state >= 0) snapshot.uses = {{state, Access::kRead}};
   return writer->Append(std::move(snapshot), {update});
@@ -136,9 +129,7 @@ Program CompileProgram(const Spec& spec, const ModelFacts& model, const Layout& 
   params.Finish();
   if (spec.checkpoint.saves()) AppendSnapshots(layout, grads, &writer, &snapshots);
   WaitForPreviousStep(layout, params, grads, snapshots, stage_transfers, state, &writer);
-  Program program = writer.Finish();
-  program.hash = HashOf(Fingerprint(spec, layout, program));
-  return program;
+  return writer.Finish();
 }
 
 }  // namespace fsdpd

@@ -8,9 +8,6 @@
 namespace fsdpd {
 namespace {
 
-constexpr ViolationLevel kError = ViolationLevel::kError;
-constexpr ViolationLevel kAdjust = ViolationLevel::kAdjust;
-
 // Limit of the lists that record skipped samples (fsdp/checkpoint/job/training_state.h, Job.skipped_samples).
 constexpr int64_t kMost = 1000;
 constexpr int64_t kMostWindow = 1024;
@@ -22,16 +19,10 @@ bool IsBounded(v1::StepAction action) {
   return action == v1::STEP_ACTION_SKIP || action == v1::STEP_ACTION_REWIND;
 }
 
-// Shared checks: both messages have an action and a max.
+// Both messages have an action and a max.
 template <typename OnBadStep>
-Findings ChecksMax(const OnBadStep& on) {
-  if (!on.has_max()) return {};
-  return Between(on.max(), kMost, "max", "write a number from 1 to 1000, or omit it (default: 10)");
-}
-
-template <typename OnBadStep>
-Findings ChecksUnusedMax(const Facts& f, const OnBadStep& on, const char* action_field) {
-  if (!on.has_max() || IsBounded(on.action()) || !f.IsValid({action_field})) return {};
+Findings ChecksUnusedMax(const Facts& f, const OnBadStep& on, const std::string& field) {
+  if (!on.has_max() || IsBounded(on.action()) || !f.IsValid({field + ".action", field + ".max"})) return {};
   return {{"the first such step fails the attempt", "leave it out, or write action: skip or action: rewind",
            "", absl::StrCat(on.max()), "none"}};
 }
@@ -50,23 +41,19 @@ Findings ChecksRewind(const Facts& f, v1::StepAction action) {
 
 const Rule kRules[] = {
     {"bad_step_nonfinite_max", kError, "train.on_nonfinite.max", "max must be between 1 and 1000",
-     [](const Facts& f) { return ChecksMax(Nonfinite(f)); }},
+     Between(1, kMost, "write a number from 1 to 1000, or omit it (default: 10)")},
     {"bad_step_nonfinite_max_unused", kAdjust, "train.on_nonfinite.max",
      "max has no effect unless action is skip or rewind",
-     [](const Facts& f) {
-       if (!f.IsValid({"train.on_nonfinite.max"})) return Findings();
-       return ChecksUnusedMax(f, Nonfinite(f), "train.on_nonfinite.action");
-     }},
+     [](const Facts& f) { return ChecksUnusedMax(f, Nonfinite(f), "train.on_nonfinite"); }},
     {"bad_step_skip_with_loss_scale", kError, "train.on_nonfinite.action",
      "action: skip is not supported with fp16, whose loss scaling already skips non-finite steps",
-     [](const Facts& f) -> Findings {
-       if (Nonfinite(f).action() != v1::STEP_ACTION_SKIP || !f.IsValid({"precision"})) return {};
-       if (f.compute() != DType::kFp16) return {};
-       return {
-           {"loss scaling already skips such steps and lowers the scale; below a scale of 1, a lower scale "
-            "cannot make a step finite",
-            "write action: rewind or action: stop, or leave on_nonfinite out"}};
-     }},
+     When{[](const Facts& f) {
+            return Nonfinite(f).action() == v1::STEP_ACTION_SKIP && f.IsValid({"precision"}) &&
+                   f.compute() == DType::kFp16;
+          },
+          "loss scaling already skips such steps and lowers the scale; below a scale of 1, a lower scale "
+          "cannot make a step finite",
+          "write action: rewind or action: stop, or leave on_nonfinite out"}},
     {"bad_step_nonfinite_rewind", kError, "train.on_nonfinite.action",
      "action: rewind requires periodic checkpoints",
      [](const Facts& f) { return ChecksRewind(f, Nonfinite(f).action()); }},
@@ -76,13 +63,10 @@ const Rule kRules[] = {
        return Missing("action", "write action: skip, action: rewind or action: stop, or leave on_spike out");
      }},
     {"bad_step_spike_max", kError, "train.on_spike.max", "max must be between 1 and 1000",
-     [](const Facts& f) { return ChecksMax(Spike(f)); }},
+     Between(1, kMost, "write a number from 1 to 1000, or omit it (default: 10)")},
     {"bad_step_spike_max_unused", kAdjust, "train.on_spike.max",
      "max has no effect unless action is skip or rewind",
-     [](const Facts& f) {
-       if (!f.IsValid({"train.on_spike.max"})) return Findings();
-       return ChecksUnusedMax(f, Spike(f), "train.on_spike.action");
-     }},
+     [](const Facts& f) { return ChecksUnusedMax(f, Spike(f), "train.on_spike"); }},
     {"bad_step_spike_factor", kError, "train.on_spike.grad_norm_factor", "grad_norm_factor must be above 1",
      [](const Facts& f) -> Findings {
        const double factor = Spike(f).grad_norm_factor();
@@ -92,21 +76,13 @@ const Rule kRules[] = {
                 "write a number above 1, or omit it (default: 10)"}};
      }},
     {"bad_step_spike_window", kError, "train.on_spike.window", "window must be between 2 and 1024",
-     [](const Facts& f) -> Findings {
-       const int64_t window = Spike(f).window();
-       if (!f.job.train().has_on_spike() || (window >= 2 && window <= kMostWindow)) return {};
-       return {{absl::StrCat("window is ", window, " and must be between 2 and ", kMostWindow),
-                "write for example window: 128 (the default)"}};
-     }},
+     Between(2, kMostWindow, "write for example window: 128 (the default)")},
     {"bad_step_spike_rewind", kError, "train.on_spike.action", "action: rewind requires periodic checkpoints",
      [](const Facts& f) { return ChecksRewind(f, Spike(f).action()); }},
 };
 
 }  // namespace
 
-const std::vector<Rule>& BadStepRules() {
-  static const auto* rules = new std::vector<Rule>(std::begin(kRules), std::end(kRules));
-  return *rules;
-}
+absl::Span<const Rule> BadStepRules() { return kRules; }
 
 }  // namespace fsdpd

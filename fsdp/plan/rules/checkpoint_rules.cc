@@ -12,10 +12,6 @@
 namespace fsdpd {
 namespace {
 
-constexpr ViolationLevel kError = ViolationLevel::kError;
-constexpr ViolationLevel kAdjust = ViolationLevel::kAdjust;
-constexpr ViolationLevel kWarn = ViolationLevel::kWarn;
-
 // PATH_MAX is 4096 with the terminator; leaves space for the checkpoint's directory and file names.
 constexpr size_t kMaxPathBytes = 3840;
 
@@ -114,6 +110,20 @@ bool SavesWithin(const Facts& f) {
   return f.job.checkpoint().every_minutes() > 0 || (every > 0 && every <= f.job.train().steps());
 }
 
+bool HasNoDir(const Facts& f) { return f.job.checkpoint().dir().empty() && f.IsValid({"checkpoint.dir"}); }
+
+Findings IntervalWithoutDir(const Facts& f, const char* name, int64_t interval) {
+  if (interval <= 0 || !HasNoDir(f)) return {};
+  return {{absl::StrCat(name, " is ", interval, " and there is no checkpoint.dir to write to"),
+           absl::StrCat("write checkpoint.dir, or leave ", name, " out")}};
+}
+
+Findings KeptWithoutDir(const Facts& f, bool is_set, int64_t kept, const char* after) {
+  if (!is_set || !HasNoDir(f)) return {};
+  return {{"there is no checkpoint.dir, so nothing is written or removed",
+           "leave it out, or write checkpoint.dir", "", absl::StrCat(kept), after}};
+}
+
 const Rule kRules[] = {
     {"checkpoint_dir_path", kError, "checkpoint.dir",
      "dir must be an absolute path without .. or control characters, of at most 3840 bytes",
@@ -122,45 +132,21 @@ const Rule kRules[] = {
      "load must be an absolute path without .. or control characters, of at most 3840 bytes",
      [](const Facts& f) { return ChecksPath(f.job.checkpoint().load()); }},
     {"checkpoint_every_not_negative", kError, "checkpoint.every_steps", "every_steps must not be negative",
-     [](const Facts& f) -> Findings {
-       if (f.job.checkpoint().every_steps() >= 0) return {};
-       return {{absl::StrCat("every_steps is ", f.job.checkpoint().every_steps(), " and cannot be negative"),
-                "write for example every_steps: 1000, or omit it to save only at the end"}};
-     }},
+     NotNegative("write for example every_steps: 1000, or omit it to save only at the end")},
     {"checkpoint_every_without_dir", kError, "checkpoint.every_steps", "every_steps requires checkpoint.dir",
-     [](const Facts& f) -> Findings {
-       const v1::Checkpoint& checkpoint = f.job.checkpoint();
-       if (checkpoint.every_steps() <= 0 || !checkpoint.dir().empty()) return {};
-       if (!f.IsValid({"checkpoint.dir"})) return {};
-       return {{absl::StrCat("every_steps is ", checkpoint.every_steps(),
-                             " and there is no checkpoint.dir to write to"),
-                "write checkpoint.dir, or leave every_steps out"}};
-     }},
+     [](const Facts& f) { return IntervalWithoutDir(f, "every_steps", f.job.checkpoint().every_steps()); }},
     {"checkpoint_minutes_not_negative", kError, "checkpoint.every_minutes",
      "every_minutes must not be negative",
-     [](const Facts& f) -> Findings {
-       if (f.job.checkpoint().every_minutes() >= 0) return {};
-       return {
-           {absl::StrCat("every_minutes is ", f.job.checkpoint().every_minutes(), " and cannot be negative"),
-            "write for example every_minutes: 30, or leave it out"}};
-     }},
+     NotNegative("write for example every_minutes: 30, or leave it out")},
     {"checkpoint_minutes_without_dir", kError, "checkpoint.every_minutes",
      "every_minutes requires checkpoint.dir",
-     [](const Facts& f) -> Findings {
-       const v1::Checkpoint& checkpoint = f.job.checkpoint();
-       if (checkpoint.every_minutes() <= 0 || !checkpoint.dir().empty()) return {};
-       if (!f.IsValid({"checkpoint.dir"})) return {};
-       return {{absl::StrCat("every_minutes is ", checkpoint.every_minutes(),
-                             " and there is no checkpoint.dir to write to"),
-                "write checkpoint.dir, or leave every_minutes out"}};
+     [](const Facts& f) {
+       return IntervalWithoutDir(f, "every_minutes", f.job.checkpoint().every_minutes());
      }},
     {"checkpoint_on_end_without_dir", kError, "checkpoint.on_end", "on_end requires checkpoint.dir",
-     [](const Facts& f) -> Findings {
-       const v1::Checkpoint& checkpoint = f.job.checkpoint();
-       if (!checkpoint.on_end() || !checkpoint.dir().empty() || !f.IsValid({"checkpoint.dir"})) return {};
-       return {{"on_end asks for a checkpoint and there is no checkpoint.dir to write to",
-                "write checkpoint.dir, or leave on_end out"}};
-     }},
+     When{[](const Facts& f) { return f.job.checkpoint().on_end() && HasNoDir(f); },
+          "on_end asks for a checkpoint and there is no checkpoint.dir to write to",
+          "write checkpoint.dir, or leave on_end out"}},
     {"checkpoint_never_saved", kError, "checkpoint.dir",
      "checkpoint.dir requires an interval within the job, or on_end",
      [](const Facts& f) -> Findings {
@@ -195,27 +181,18 @@ const Rule kRules[] = {
      }},
     {"checkpoint_keep_last_without_dir", kAdjust, "checkpoint.keep_last",
      "keep_last has no effect without checkpoint.dir",
-     [](const Facts& f) -> Findings {
+     [](const Facts& f) {
        const v1::Checkpoint& checkpoint = f.job.checkpoint();
-       if (!checkpoint.has_keep_last() || !checkpoint.dir().empty()) return {};
-       if (!f.IsValid({"checkpoint.dir", "checkpoint.keep_last"})) return {};
-       return {{"there is no checkpoint.dir, so nothing is written or removed",
-                "leave it out, or write checkpoint.dir", "", absl::StrCat(checkpoint.keep_last()), "none"}};
+       return KeptWithoutDir(f, checkpoint.has_keep_last() && f.IsValid({"checkpoint.keep_last"}),
+                             checkpoint.keep_last(), "none");
      }},
     {"checkpoint_keep_every_not_negative", kError, "checkpoint.keep_every", "keep_every must not be negative",
-     [](const Facts& f) -> Findings {
-       if (f.job.checkpoint().keep_every() >= 0) return {};
-       return {{absl::StrCat("keep_every is ", f.job.checkpoint().keep_every(), " and cannot be negative"),
-                "write a multiple of every_steps, or leave it out"}};
-     }},
+     NotNegative("write a multiple of every_steps, or leave it out")},
     {"checkpoint_keep_every_without_dir", kAdjust, "checkpoint.keep_every",
      "keep_every has no effect without checkpoint.dir",
-     [](const Facts& f) -> Findings {
-       const v1::Checkpoint& checkpoint = f.job.checkpoint();
-       if (checkpoint.keep_every() <= 0 || !checkpoint.dir().empty()) return {};
-       if (!f.IsValid({"checkpoint.dir"})) return {};
-       return {{"there is no checkpoint.dir, so nothing is written or removed",
-                "leave it out, or write checkpoint.dir", "", absl::StrCat(checkpoint.keep_every()), "0"}};
+     [](const Facts& f) {
+       const int64_t every = f.job.checkpoint().keep_every();
+       return KeptWithoutDir(f, every > 0, every, "0");
      }},
     {"checkpoint_keep_every_divides", kWarn, "checkpoint.keep_every",
      "keep_every should be a multiple of every_steps",
@@ -266,9 +243,6 @@ const Rule kRules[] = {
 
 }  // namespace
 
-const std::vector<Rule>& CheckpointRules() {
-  static const auto* rules = new std::vector<Rule>(std::begin(kRules), std::end(kRules));
-  return *rules;
-}
+absl::Span<const Rule> CheckpointRules() { return kRules; }
 
 }  // namespace fsdpd

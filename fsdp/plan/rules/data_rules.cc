@@ -2,7 +2,6 @@
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -12,9 +11,6 @@
 
 namespace fsdpd {
 namespace {
-
-constexpr ViolationLevel kError = ViolationLevel::kError;
-constexpr ViolationLevel kWarn = ViolationLevel::kWarn;
 
 constexpr int64_t kMaxSequence = 1 << 20;
 
@@ -26,10 +22,7 @@ Findings EachFile(const Facts& f, const char* name, Check check) {
   for (const auto& [list, files] :
        {std::pair("tokens", &data.tokens()), std::pair("validation", &data.validation())}) {
     for (int i = 0; i < files->size(); ++i) {
-      for (Finding& finding : check(files->Get(i))) {
-        finding.field = absl::StrCat("data.", list, "[", i, "].", name);
-        findings.push_back(std::move(finding));
-      }
+      AddFindings(check(files->Get(i)), absl::StrCat("data.", list, "[", i, "].", name), &findings);
     }
   }
   return findings;
@@ -45,11 +38,9 @@ Findings FewFiles(const Facts& f) {
     const int64_t masks = std::count_if(files->begin(), files->end(), has_mask);
     if (files->size() + masks <= static_cast<int64_t>(kMaxTokenFiles)) continue;
     const std::string with_masks = masks > 0 ? absl::StrCat(" and ", masks, " masks") : "";
-    Finding finding = {absl::StrCat("it lists ", files->size(), " files", with_masks,
-                                    ", and a rank can hold at most ", kMaxTokenFiles, " open"),
-                       "merge files; one file can hold any number of documents"};
-    finding.field = field;
-    findings.push_back(std::move(finding));
+    findings.push_back({absl::StrCat("it lists ", files->size(), " files", with_masks,
+                                     ", and a rank can hold at most ", kMaxTokenFiles, " open"),
+                        "merge files; one file can hold any number of documents", field});
   }
   return findings;
 }
@@ -79,6 +70,11 @@ Findings DocumentsEnd(const Facts& f) {
   return {};
 }
 
+Findings NotInVocabulary(const Facts& f, bool is_set, int64_t token, const char* fix) {
+  if (!is_set || !f.ModelIsKnown() || (token >= 0 && token < VocabSize(f.model()))) return {};
+  return {{absl::StrCat("token ", token, " is not in the vocabulary of ", VocabSize(f.model())), fix}};
+}
+
 const Rule kRules[] = {
     {"data_required", kError, "data", "exactly one of tokens and synthetic must be set",
      [](const Facts& f) -> Findings {
@@ -91,11 +87,7 @@ const Rule kRules[] = {
      }},
     {"sequence_length_range", kError, "data.sequence_length",
      "sequence_length must be positive and at most 2^20",
-     [](const Facts& f) -> Findings {
-       const char* fix = "write for example sequence_length: 2048";
-       if (!f.job.data().has_sequence_length()) return Missing("sequence_length", fix);
-       return Between(f.job.data().sequence_length(), kMaxSequence, "sequence_length", fix);
-     }},
+     Required(kMaxSequence, "write for example sequence_length: 2048")},
     {"token_files_few", kError, "data.tokens",
      "a list of token files must have at most 1024 files, masks included", FewFiles},
     {"token_path_required", kError, "data.tokens", "each token file needs a path",
@@ -113,8 +105,8 @@ const Rule kRules[] = {
     {"token_weight_positive", kError, "data.tokens", "token file weights must be positive and finite",
      [](const Facts& f) {
        return EachFile(f, "weight", [](const v1::TokenFile& file) -> Findings {
-         return Positive(file.weight(), "the weight, a share of the samples,",
-                         "write a positive number, omit it (default: 1), or leave the file out");
+         return CheckPositive(file.weight(), "the weight, a share of the samples,",
+                              "write a positive number, omit it (default: 1), or leave the file out");
        });
      }},
     {"token_type_known", kError, "data.tokens", "token file types must be u8, u16, u32 or megatron",
@@ -180,12 +172,9 @@ const Rule kRules[] = {
                 absl::StrCat("write sequence_length: ", most, " or less", longer)}};
      }},
     {"ignore_index_range", kError, "data.ignore_index", "ignore_index must be an id of the vocabulary",
-     [](const Facts& f) -> Findings {
-       if (!f.job.data().has_ignore_index() || !f.ModelIsKnown()) return {};
-       const int64_t token = f.job.data().ignore_index();
-       if (token >= 0 && token < VocabSize(f.model())) return {};
-       return {{absl::StrCat("token ", token, " is not in the vocabulary of ", VocabSize(f.model())),
-                "write the id of the padding token, or leave it out to count every target"}};
+     [](const Facts& f) {
+       return NotInVocabulary(f, f.job.data().has_ignore_index(), f.job.data().ignore_index(),
+                              "write the id of the padding token, or leave it out to count every target");
      }},
     {"mask_path_absolute", kError, "data.tokens", "mask paths must be absolute, without ..",
      [](const Facts& f) {
@@ -202,13 +191,10 @@ const Rule kRules[] = {
      }},
     {"document_end_token_range", kError, "data.document_end_token",
      "document_end_token must be an id of the vocabulary",
-     [](const Facts& f) -> Findings {
-       if (!f.job.data().has_document_end_token() || !f.ModelIsKnown()) return {};
-       const int64_t token = f.job.data().document_end_token();
-       if (token >= 0 && token < VocabSize(f.model())) return {};
-       return {
-           {absl::StrCat("token ", token, " is not in the vocabulary of ", VocabSize(f.model())),
-            "write the tokenizer's end-of-document id, or leave it out to treat a sample as one document"}};
+     [](const Facts& f) {
+       return NotInVocabulary(
+           f, f.job.data().has_document_end_token(), f.job.data().document_end_token(),
+           "write the tokenizer's end-of-document id, or leave it out to treat a sample as one document");
      }},
     {"document_end_token_occurs", kWarn, "data.document_end_token",
      "document_end_token must be an id that the data can contain", DocumentsEnd},
@@ -225,35 +211,29 @@ const Rule kRules[] = {
      }},
     {"documents_need_llama", kError, "data.document_end_token",
      "document_end_token supports only models of the Llama family",
-     [](const Facts& f) -> Findings {
-       if (!f.job.data().has_document_end_token() || !f.ModelIsKnown()) return {};
-       if (std::holds_alternative<LlamaConfig>(f.model())) return {};
-       return {{"document masking does not support this model",
-                "leave document_end_token out; a sample is then one document"}};
-     }},
+     When{[](const Facts& f) { return f.job.data().has_document_end_token() && f.HasOtherFamily(); },
+          "document masking does not support this model",
+          "leave document_end_token out; a sample is then one document"}},
     {"documents_need_whole_samples", kError, "data.document_end_token",
      "document_end_token is not supported with parallel.context",
-     [](const Facts& f) -> Findings {
-       if (!f.job.data().has_document_end_token() || !f.IsValid({"parallel.context"})) return {};
-       if (f.job.parallel().context() <= 1) return {};
-       return {{"context-parallel attention does not support document masks",
-                "leave out parallel.context or document_end_token"}};
-     }},
+     When{[](const Facts& f) {
+            return f.job.data().has_document_end_token() && f.IsValid({"parallel.context"}) &&
+                   f.job.parallel().context() > 1;
+          },
+          "context-parallel attention does not support document masks",
+          "leave out parallel.context or document_end_token"}},
     {"validation_without_evaluation", kWarn, "data.validation",
      "data.validation has no effect without train.evaluation",
-     [](const Facts& f) -> Findings {
-       if (f.job.data().validation().empty() || f.job.train().has_evaluation()) return {};
-       if (!f.IsValid({"train.evaluation"})) return {};
-       return {{"there are validation files, but evaluation is off",
-                "write train: {evaluation: {every_steps: N}}"}};
-     }},
+     When{[](const Facts& f) {
+            return !f.job.data().validation().empty() && !f.job.train().has_evaluation() &&
+                   f.IsValid({"train.evaluation"});
+          },
+          "there are validation files, but evaluation is off",
+          "write train: {evaluation: {every_steps: N}}"}},
 };
 
 }  // namespace
 
-const std::vector<Rule>& DataRules() {
-  static const auto* rules = new std::vector<Rule>(std::begin(kRules), std::end(kRules));
-  return *rules;
-}
+absl::Span<const Rule> DataRules() { return kRules; }
 
 }  // namespace fsdpd

@@ -10,16 +10,10 @@
 namespace fsdpd {
 namespace {
 
-constexpr ViolationLevel kError = ViolationLevel::kError;
 constexpr int64_t kLongestWaitSeconds = 86400;
 
 const v1::Elastic& ElasticOf(const Facts& f) { return f.job.restart().elastic(); }
 bool IsElastic(const Facts& f) { return f.job.restart().has_elastic(); }
-
-int64_t RanksPerSample(const Facts& f) {
-  const v1::Parallel& parallel = f.job.parallel();
-  return parallel.pipeline() * parallel.context() * parallel.tensor();
-}
 
 bool IsAccepted(const Facts& f, const World& world) { return !HasErrors(CheckJob(InWorld(f.job, world))); }
 
@@ -37,7 +31,7 @@ std::string HowToShrink(const Facts& f) {
   any.mutable_restart()->mutable_elastic()->set_min_ranks(1);
   if (const int64_t ranks = RanksOfSmaller(f, any); ranks > 0)
     return absl::StrCat("write min_ranks: ", ranks, " or less, or leave elastic out");
-  if (const int64_t per_sample = RanksPerSample(f); per_sample >= f.world()) {
+  if (const int64_t per_sample = RanksPerSample(f.job); per_sample >= f.world()) {
     return absl::StrCat("the axes of parallel use all ", per_sample,
                         " ranks: write smaller ones, or leave elastic out");
   }
@@ -67,14 +61,11 @@ const Rule kRules[] = {
             absl::StrCat("write 0 for no wait, up to ", kLongestWaitSeconds, ", or omit it (default: 60)")}};
      }},
     {"elastic_without_checkpoint", kError, "restart.elastic", "restart.elastic requires periodic checkpoints",
-     [](const Facts& f) -> Findings {
-       if (!IsElastic(f) || !f.IsValid({"checkpoint"})) return {};
-       const v1::Checkpoint& checkpoint = f.job.checkpoint();
-       if (!checkpoint.dir().empty() && (checkpoint.every_steps() > 0 || checkpoint.every_minutes() > 0))
-         return {};
-       return {{"the job writes no checkpoint between steps from which an elastic restart could resume",
-                "write checkpoint: {dir: DIR, every_steps: N}, or leave elastic out"}};
-     }},
+     When{[](const Facts& f) {
+            return IsElastic(f) && f.IsValid({"checkpoint"}) && !SavesBetween(f.job.checkpoint());
+          },
+          "the job writes no checkpoint between steps from which an elastic restart could resume",
+          "write checkpoint: {dir: DIR, every_steps: N}, or leave elastic out"}},
     {"elastic_nothing_smaller", kError, "restart.elastic.min_ranks",
      "some world size from min_ranks to below the full one must be able to run the job",
      [](const Facts& f) -> Findings {
@@ -91,9 +82,6 @@ const Rule kRules[] = {
 
 }  // namespace
 
-const std::vector<Rule>& ElasticRules() {
-  static const auto* rules = new std::vector<Rule>(std::begin(kRules), std::end(kRules));
-  return *rules;
-}
+absl::Span<const Rule> ElasticRules() { return kRules; }
 
 }  // namespace fsdpd

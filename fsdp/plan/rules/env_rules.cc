@@ -93,19 +93,17 @@ Findings NotTooMany(const Facts& f) {
 }
 
 const Rule kRules[] = {
-    {"env_variables", ViolationLevel::kError, "env", "env must have at most 256 variables", NotTooMany},
-    {"env_name", ViolationLevel::kError, "env", "names in env must be valid variable names",
+    {"env_variables", kError, "env", "env must have at most 256 variables", NotTooMany},
+    {"env_name", kError, "env", "names in env must be valid variable names",
      [](const Facts& f) { return Each(f, "name", NameIsOne); }},
-    {"env_name_once", ViolationLevel::kError, "env", "a name can be set only once", Once},
-    {"env_value", ViolationLevel::kError, "env",
-     "values in env must not contain NUL and have at most 4096 bytes",
+    {"env_name_once", kError, "env", "a name can be set only once", Once},
+    {"env_value", kError, "env", "values in env must not contain NUL and have at most 4096 bytes",
      [](const Facts& f) { return Each(f, "value", ValueIsOne); }},
-    {"env_of_the_daemon", ViolationLevel::kError, "env", "env cannot set variables that fsdpd sets",
+    {"env_of_the_daemon", kError, "env", "env cannot set variables that fsdpd sets",
      [](const Facts& f) { return Each(f, "name", NotTheDaemons); }},
-    {"env_nccl_unknown", ViolationLevel::kError, "env",
-     "names in env that start with NCCL_ must be NCCL variables",
+    {"env_nccl_unknown", kError, "env", "names in env that start with NCCL_ must be NCCL variables",
      [](const Facts& f) { return Each(f, "name", NcclKnowsIt); }},
-    {kEnvNeedsPermission, ViolationLevel::kWarn, "env",
+    {kEnvNeedsPermission, kWarn, "env",
      "variables that load a library, write a file or are not known to be harmless need an agent that allows "
      "them",
      [](const Facts& f) { return Each(f, "name", Allowed); }},
@@ -113,9 +111,6 @@ const Rule kRules[] = {
 
 }  // namespace
 
-const std::vector<Rule>& EnvRules() {
-  static const auto* rules = new std::vector<Rule>(std::begin(kRules), std::end(kRules));
-  return *rules;
-}
+absl::Span<const Rule> EnvRules() { return kRules; }
 
 }  // namespace fsdpd

@@ -8,9 +8,6 @@
 namespace fsdpd {
 namespace {
 
-constexpr ViolationLevel kError = ViolationLevel::kError;
-constexpr ViolationLevel kWarn = ViolationLevel::kWarn;
-
 // Limits above any real model: within them and those in model_rules.cc, no product of sizes overflows 63
 // bits.
 constexpr int64_t kMaxExperts = 1024;
@@ -24,7 +21,7 @@ Findings BoundedLoss(double value, const char* name) {
   const char* fix = "omit it (default: none)";
   if (!(value <= kMaxFactor) && value > 0)
     return {{absl::StrCat(name, " is ", value, " and must be at most ", kMaxFactor), fix}};
-  return NotNegative(value, name, fix);
+  return CheckNotNegative(value, name, fix);
 }
 
 // Sigmoid scores are between 0 and 1: a larger bias step would rank an expert first or last regardless of its
@@ -44,7 +41,7 @@ Findings ChecksBiasUpdateRate(const Facts& f) {
   const char* fix = "write for example 0.001, or omit it for a fixed bias";
   if (!(rate <= kMaxRate) && rate > 0)
     return {{absl::StrCat("bias_update_rate is ", rate, " and must be at most ", kMaxRate), fix}};
-  if (Findings negative = NotNegative(rate, "bias_update_rate", fix); !negative.empty()) return negative;
+  if (Findings negative = CheckNotNegative(rate, "bias_update_rate", fix); !negative.empty()) return negative;
   if (Experts(f).scores() != v1::Llama::Experts::SCORES_SIGMOID)
     return {{"selection bias updates are not supported with softmax scores",
              "write scores: sigmoid, or balance_loss: 0.01 instead of bias_update_rate"}};
@@ -54,40 +51,30 @@ Findings ChecksBiasUpdateRate(const Facts& f) {
 
 const Rule kRules[] = {
     {"experts_count_range", kError, "model.llama.experts.count", "count must be positive and at most 1024",
-     [](const Facts& f) -> Findings {
-       if (!HasExperts(f)) return {};
-       const char* fix = "write for example count: 8, or omit experts for one feed-forward network per layer";
-       return Experts(f).has_count() ? Between(Experts(f).count(), kMaxExperts, "count", fix)
-                                     : Missing("count", fix);
-     }},
+     Required(kMaxExperts,
+              "write for example count: 8, or omit experts for one feed-forward network per layer")},
     {"experts_per_token_range", kError, "model.llama.experts.per_token",
      "per_token must be positive and at most count",
      [](const Facts& f) -> Findings {
        if (!HasExperts(f) || !f.IsValid({"model.llama.experts.count"})) return {};
        const char* fix = "write for example per_token: 2, at most the number of experts";
        return Experts(f).has_per_token()
-                  ? Between(Experts(f).per_token(), Experts(f).count(), "per_token", fix)
+                  ? CheckRange(Experts(f).per_token(), 1, Experts(f).count(), "per_token", fix)
                   : Missing("per_token", fix);
      }},
     {"experts_top_1_normalized", kWarn, "model.llama.experts.normalized",
      "per_token: 1 with normalized weights gives the router no gradient from the loss",
-     [](const Facts& f) -> Findings {
-       if (!HasExperts(f) || !f.IsValid({"model.llama.experts"})) return {};
-       const bool normalized = !Experts(f).has_normalized() || Experts(f).normalized();
-       if (Experts(f).per_token() != 1 || !normalized) return {};
-       return {
-           {"with per_token 1 a normalized weight is always 1, so the loss has no gradient for the router; "
-            "only "
-            "balance_loss and z_loss train it",
-            "write normalized: false"}};
-     }},
+     When{
+         [](const Facts& f) {
+           return HasExperts(f) && f.IsValid({"model.llama.experts"}) && Experts(f).per_token() == 1 &&
+                  Experts(f).normalized();
+         },
+         "with per_token 1 a normalized weight is always 1, so the loss has no gradient for the router; only "
+         "balance_loss and z_loss train it",
+         "write normalized: false"}},
     {"experts_intermediate_size_range", kError, "model.llama.experts.intermediate_size",
      "intermediate_size of experts must be positive and at most 2^17",
-     [](const Facts& f) -> Findings {
-       if (!HasExperts(f) || !Experts(f).has_intermediate_size()) return {};
-       return Between(Experts(f).intermediate_size(), kMaxIntermediate, "intermediate_size",
-                      "omit it (default: the model's intermediate_size)");
-     }},
+     Between(1, kMaxIntermediate, "omit it (default: the model's intermediate_size)")},
     {"experts_dense_layers_range", kError, "model.llama.experts.dense_layers",
      "dense_layers must be at least 0 and below the number of layers",
      [](const Facts& f) -> Findings {
@@ -103,10 +90,7 @@ const Rule kRules[] = {
      [](const Facts& f) -> Findings {
        if (!HasExperts(f)) return {};
        Findings findings = BoundedLoss(Experts(f).balance_loss(), "balance_loss");
-       for (Finding& of_z : BoundedLoss(Experts(f).z_loss(), "z_loss")) {
-         of_z.field = "model.llama.experts.z_loss";
-         findings.push_back(std::move(of_z));
-       }
+       AddFindings(BoundedLoss(Experts(f).z_loss(), "z_loss"), "model.llama.experts.z_loss", &findings);
        return findings;
      }},
     {"experts_groups_range", kError, "model.llama.experts.groups",
@@ -137,12 +121,12 @@ const Rule kRules[] = {
      }},
     {"experts_group_scores_of_groups", kWarn, "model.llama.experts.group_scores",
      "group_scores has no effect without groups",
-     [](const Facts& f) -> Findings {
-       if (!HasExperts(f) || Experts(f).group_scores() == v1::Llama::Experts::GROUP_SCORES_UNSPECIFIED)
-         return {};
-       if (Experts(f).groups() > 1) return {};
-       return {{"the model has no expert groups", "set groups and groups_per_token, or leave it out"}};
-     }},
+     When{[](const Facts& f) {
+            return HasExperts(f) &&
+                   Experts(f).group_scores() != v1::Llama::Experts::GROUP_SCORES_UNSPECIFIED &&
+                   Experts(f).groups() <= 1;
+          },
+          "the model has no expert groups", "set groups and groups_per_token, or leave it out"}},
     {"experts_weight_scale_positive", kError, "model.llama.experts.weight_scale",
      "weight_scale must be positive, from 1e-6 to 1e6",
      [](const Facts& f) -> Findings {
@@ -155,11 +139,7 @@ const Rule kRules[] = {
      }},
     {"experts_shared_intermediate_size_range", kError, "model.llama.experts.shared_intermediate_size",
      "shared_intermediate_size must be positive and at most 2^20",
-     [](const Facts& f) -> Findings {
-       if (!HasExperts(f) || !Experts(f).has_shared_intermediate_size()) return {};
-       return Between(Experts(f).shared_intermediate_size(), kMaxShared, "shared_intermediate_size",
-                      "omit it for no shared expert");
-     }},
+     Between(1, kMaxShared, "omit it for no shared expert")},
     {"experts_bias_update_rate", kError, "model.llama.experts.bias_update_rate",
      "bias_update_rate must be between 0 and 1, and requires sigmoid scores and selection_bias",
      ChecksBiasUpdateRate},
@@ -185,9 +165,6 @@ const Rule kRules[] = {
 
 }  // namespace
 
-const std::vector<Rule>& ExpertsRules() {
-  static const auto* rules = new std::vector<Rule>(std::begin(kRules), std::end(kRules));
-  return *rules;
-}
+absl::Span<const Rule> ExpertsRules() { return kRules; }
 
 }  // namespace fsdpd

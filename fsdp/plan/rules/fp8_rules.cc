@@ -5,24 +5,14 @@
 #include <optional>
 #include <set>
 
+#include "fsdp/plan/model/describe_model.h"
 #include "fsdp/plan/model/fp8_facts.h"
 #include "fsdp/plan/rules/rule_table.h"
 
 namespace fsdpd {
 namespace {
 
-constexpr ViolationLevel kError = ViolationLevel::kError;
-constexpr ViolationLevel kWarn = ViolationLevel::kWarn;
-
 bool IsFp8(const Facts& f) { return f.job.precision().compute() == v1::DTYPE_FP8; }
-
-// The Llama configuration, also of a preset. Empty: another family, or unknown.
-std::optional<LlamaConfig> LlamaOf(const Facts& f) {
-  if (!f.ModelIsKnown()) return std::nullopt;
-  const ModelConfig model = f.model();
-  const auto* llama = std::get_if<LlamaConfig>(&model);
-  return llama == nullptr ? std::nullopt : std::optional<LlamaConfig>(*llama);
-}
 
 // Names of the matrices that FP8 supports.
 std::vector<std::string> Matrices(const Facts& f) {
@@ -38,7 +28,7 @@ std::vector<std::string> Matrices(const Facts& f) {
 // A pattern that matches no matrix is a typo.
 Findings ChecksKept(const Facts& f) {
   const auto& patterns = f.job.precision().fp8().keep_bf16();
-  if (!IsFp8(f) || patterns.empty() || !LlamaOf(f).has_value()) return {};
+  if (!IsFp8(f) || patterns.empty() || !f.llama().has_value()) return {};
   const std::vector<std::string> names = Matrices(f);
   if (names.empty()) return {};
   std::vector<bool> kept(names.size());
@@ -82,7 +72,7 @@ std::set<std::string> ProductsInFp8(const Facts& f) {
 }
 
 Findings ChecksSizes(const Facts& f) {
-  const std::optional<LlamaConfig> llama = LlamaOf(f);
+  const std::optional<LlamaConfig> llama = f.llama();
   if (!IsFp8(f) || !llama.has_value() || !f.IsValid({"parallel.tensor", "parallel.pipeline"})) return {};
   const LlamaConfig& model = *llama;
   const ExpertsConfig& experts = model.experts;
@@ -127,42 +117,31 @@ Findings ChecksSizes(const Facts& f) {
   return findings;
 }
 
-// Patterns that keep only some matrices of a fused product in bf16; the whole product then stays in bf16.
-Findings ChecksProducts(const Facts& f) {
-  if (!IsFp8(f) || f.job.precision().fp8().keep_bf16().empty() || !LlamaOf(f).has_value()) return {};
-  if (!f.IsValid({"precision.fp8.keep_bf16"}) || !ProductsInFp8(f).empty()) return {};
-  return {
-      {"every matmul has a matrix that stays in bf16, and matmuls are fused (queries, keys and values; gate "
-       "and up), so nothing runs in FP8",
-       "write precision.compute: bf16, or keep fewer"}};
-}
-
 // For narrower experts, FP8 saves less time than quantization costs (docs/fp8.md has measurements).
 constexpr int64_t kNarrowExperts = 1024;
+// Limit of one grouped FP8 product on a GPU.
+constexpr int64_t kMostFp8Experts = 1023;
+
+bool RunsExpertsInFp8(const Facts& f) {
+  if (!IsFp8(f) || !f.llama().has_value() || f.job.resources().device() == v1::DEVICE_CPU) return false;
+  if (!f.IsValid({"precision.fp8.keep_bf16"})) return false;
+  const std::set<std::string> in_fp8 = ProductsInFp8(f);
+  return in_fp8.count("ffn.experts.w1") + in_fp8.count("ffn.experts.w2") > 0;
+}
 
 Findings ChecksExperts(const Facts& f) {
-  const std::optional<LlamaConfig> llama = LlamaOf(f);
-  if (!IsFp8(f) || !llama.has_value() || f.job.resources().device() == v1::DEVICE_CPU) return {};
-  if (!f.IsValid({"precision.fp8.keep_bf16", "parallel.tensor"})) return {};
-  const std::set<std::string> in_fp8 = ProductsInFp8(f);
-  if (in_fp8.count("ffn.experts.w1") + in_fp8.count("ffn.experts.w2") == 0) return {};
-  const int64_t width = llama->experts.intermediate_size / std::max<int64_t>(1, f.job.parallel().tensor());
+  if (!f.IsValid({"parallel.tensor"}) || !RunsExpertsInFp8(f)) return {};
+  const int64_t width =
+      f.llama()->experts.intermediate_size / std::max<int64_t>(1, f.job.parallel().tensor());
   if (width >= kNarrowExperts) return {};
   return {{absl::StrCat("experts are ", width, " wide; below ", kNarrowExperts,
                         ", quantization takes the time that FP8 saves"),
            "write precision.fp8.keep_bf16: [\"*.experts.*\"], or keep FP8 to save energy"}};
 }
 
-// Limit of one grouped FP8 product on a GPU.
-constexpr int64_t kMostFp8Experts = 1023;
-
 Findings ChecksExpertCount(const Facts& f) {
-  const std::optional<LlamaConfig> llama = LlamaOf(f);
-  if (!IsFp8(f) || !llama.has_value() || f.job.resources().device() == v1::DEVICE_CPU) return {};
-  if (!f.IsValid({"precision.fp8.keep_bf16", "parallel.expert"})) return {};
-  const std::set<std::string> in_fp8 = ProductsInFp8(f);
-  if (in_fp8.count("ffn.experts.w1") + in_fp8.count("ffn.experts.w2") == 0) return {};
-  const int64_t count = llama->experts.count / std::max<int64_t>(1, f.job.parallel().expert());
+  if (!f.IsValid({"parallel.expert"}) || !RunsExpertsInFp8(f)) return {};
+  const int64_t count = f.llama()->experts.count / std::max<int64_t>(1, f.job.parallel().expert());
   if (count <= kMostFp8Experts) return {};
   return {{absl::StrCat("a rank has ", count, " experts of a layer, and FP8 supports at most ",
                         kMostFp8Experts, " per rank"),
@@ -171,36 +150,38 @@ Findings ChecksExpertCount(const Facts& f) {
 
 const Rule kRules[] = {
     {"fp8_needs_llama", kError, "precision.compute", "compute: fp8 supports only models of the Llama family",
-     [](const Facts& f) -> Findings {
-       if (!IsFp8(f) || !f.ModelIsKnown() || std::holds_alternative<LlamaConfig>(f.model())) return {};
-       return {{"FP8 does not support this model", "write bf16"}};
-     }},
+     When{[](const Facts& f) { return IsFp8(f) && f.HasOtherFamily(); }, "FP8 does not support this model",
+          "write bf16"}},
     {"fp8_sizes", kError, "precision.compute", "sizes of FP8 matmuls must be multiples of 16", ChecksSizes},
     {"fp8_keep_matches", kError, "precision.fp8.keep_bf16",
      "each keep_bf16 pattern must match a matrix, and some matrix must run in FP8", ChecksKept},
     {"fp8_keep_leaves_some", kWarn, "precision.fp8.keep_bf16",
-     "keep_bf16 should leave some fused matmul completely in FP8", ChecksProducts},
+     "keep_bf16 should leave some fused matmul completely in FP8",
+     When{[](const Facts& f) {
+            // If a pattern keeps some matrices of a fused product in bf16, the whole product stays in bf16.
+            return IsFp8(f) && !f.job.precision().fp8().keep_bf16().empty() && f.llama().has_value() &&
+                   f.IsValid({"precision.fp8.keep_bf16"}) && ProductsInFp8(f).empty();
+          },
+          "every matmul has a matrix that stays in bf16, and matmuls are fused (queries, keys and values; "
+          "gate "
+          "and up), so nothing runs in FP8",
+          "write precision.compute: bf16, or keep fewer"}},
     {"fp8_most_experts", kError, "model.llama.experts.count",
      "FP8 supports at most 1023 experts of a layer per rank", ChecksExpertCount},
     {"fp8_narrow_experts", kWarn, "precision.fp8.keep_bf16",
      "FP8 is not faster for experts narrower than 1024", ChecksExperts},
     {"fp8_on_cpu_is_slow", kWarn, "precision.compute", "fp8 is slow on CPU",
-     [](const Facts& f) -> Findings {
-       if (!IsFp8(f) || f.job.resources().device() != v1::DEVICE_CPU) return {};
-       return {{"CPUs quantize to FP8 and multiply in fp32", "fine for a test; else use fp32"}};
-     }},
+     When{[](const Facts& f) { return IsFp8(f) && f.job.resources().device() == v1::DEVICE_CPU; },
+          "CPUs quantize to FP8 and multiply in fp32", "fine for a test; else use fp32"}},
     {"fp8_without_compute", kWarn, "precision.fp8", "precision.fp8 has no effect unless compute is fp8",
-     [](const Facts& f) -> Findings {
-       if (!f.job.precision().has_fp8() || IsFp8(f) || !f.IsValid({"precision.compute"})) return {};
-       return {{"nothing runs in FP8", "write compute: fp8, or leave precision.fp8 out"}};
-     }},
+     When{[](const Facts& f) {
+            return f.job.precision().has_fp8() && !IsFp8(f) && f.IsValid({"precision.compute"});
+          },
+          "nothing runs in FP8", "write compute: fp8, or leave precision.fp8 out"}},
 };
 
 }  // namespace
 
-const std::vector<Rule>& Fp8Rules() {
-  static const auto* rules = new std::vector<Rule>(std::begin(kRules), std::end(kRules));
-  return *rules;
-}
+absl::Span<const Rule> Fp8Rules() { return kRules; }
 
 }  // namespace fsdpd

@@ -6,8 +6,6 @@
 namespace fsdpd {
 namespace {
 
-constexpr ViolationLevel kError = ViolationLevel::kError;
-
 constexpr int64_t kMaxRank = 1 << 17;
 constexpr int64_t kMaxHeadSize = 1024;  // As in model_rules.cc.
 
@@ -16,39 +14,15 @@ bool HasLatent(const Facts& f) {
 }
 const v1::Llama::LatentAttention& Latent(const Facts& f) { return f.job.model().llama().latent_attention(); }
 
-Findings ChecksRank(const Facts& f) {
-  if (!HasLatent(f)) return {};
-  const char* fix = "write for example rank: 512, or omit latent_attention to use key and value heads";
-  return Latent(f).has_rank() ? Between(Latent(f).rank(), kMaxRank, "rank", fix) : Missing("rank", fix);
-}
-
-Findings ChecksQueryRank(const Facts& f) {
-  if (!HasLatent(f) || !Latent(f).has_query_rank()) return {};
-  return Between(Latent(f).query_rank(), kMaxRank, "query_rank",
-                 "leave it out to project queries directly from the hidden state");
-}
-
 Findings ChecksHeadSizes(const Facts& f) {
   if (!HasLatent(f)) return {};
   const v1::Llama::LatentAttention& latent = Latent(f);
-  struct Size {
-    const char* name;
-    bool written;
-    int64_t value;
-    const char* fix;
-  };
   Findings findings;
-  for (const Size& size : {Size{"plain_head_size", latent.has_plain_head_size(), latent.plain_head_size(),
-                                "write for example plain_head_size: 128"},
-                           Size{"rotary_head_size", latent.has_rotary_head_size(), latent.rotary_head_size(),
-                                "write for example rotary_head_size: 64"},
-                           Size{"value_head_size", latent.has_value_head_size(), latent.value_head_size(),
-                                "write for example value_head_size: 128"}}) {
-    for (Finding& finding : size.written ? Between(size.value, kMaxHeadSize, size.name, size.fix)
-                                         : Missing(size.name, size.fix)) {
-      finding.field = absl::StrCat("model.llama.latent_attention.", size.name);
-      findings.push_back(std::move(finding));
-    }
+  for (const auto& [name, fix] : {std::pair("plain_head_size", "write for example plain_head_size: 128"),
+                                  std::pair("rotary_head_size", "write for example rotary_head_size: 64"),
+                                  std::pair("value_head_size", "write for example value_head_size: 128")}) {
+    const std::string field = absl::StrCat("model.llama.latent_attention.", name);
+    AddFindings(CheckLimits(f, field, Required(kMaxHeadSize, fix)), field, &findings);
   }
   if (!findings.empty()) return findings;
   if (latent.rotary_head_size() % 2 != 0) {
@@ -97,9 +71,11 @@ Findings ChecksNorms(const Facts& f) {
 
 const Rule kRules[] = {
     {"latent_rank_range", kError, "model.llama.latent_attention.rank",
-     "rank must be positive and at most 2^17", ChecksRank},
+     "rank must be positive and at most 2^17",
+     Required(kMaxRank, "write for example rank: 512, or omit latent_attention to use key and value heads")},
     {"latent_query_rank_range", kError, "model.llama.latent_attention.query_rank",
-     "query_rank must be positive and at most 2^17", ChecksQueryRank},
+     "query_rank must be positive and at most 2^17",
+     Between(1, kMaxRank, "leave it out to project queries directly from the hidden state")},
     {"latent_head_sizes", kError, "model.llama.latent_attention",
      "head sizes must be positive, rotary_head_size even, and plain + rotary at most 1024", ChecksHeadSizes},
     {"latent_has_its_heads", kError, "model.llama.latent_attention",
@@ -112,9 +88,6 @@ const Rule kRules[] = {
 
 }  // namespace
 
-const std::vector<Rule>& LatentRules() {
-  static const auto* rules = new std::vector<Rule>(std::begin(kRules), std::end(kRules));
-  return *rules;
-}
+absl::Span<const Rule> LatentRules() { return kRules; }
 
 }  // namespace fsdpd

@@ -14,8 +14,6 @@
 namespace fsdpd {
 namespace {
 
-constexpr ViolationLevel kError = ViolationLevel::kError;
-
 // Limits far above any real model; within them no product of sizes overflows 63 bits.
 constexpr int64_t kMaxVocab = 1 << 24;
 constexpr int64_t kMaxHidden = 1 << 17;
@@ -27,24 +25,6 @@ constexpr int64_t kMaxPositions = 1 << 20;
 bool HasLlama(const Facts& f) { return f.job.model().has_llama(); }
 bool HasGpt2(const Facts& f) { return f.job.model().has_gpt2(); }
 
-struct Size {
-  bool written;
-  int64_t value;
-};
-
-Findings InRange(const char* name, const Size& size, int64_t most, const char* example) {
-  const std::string fix = absl::StrCat("write for example ", name, ": ", example);
-  return size.written ? Between(size.value, most, name, fix) : Missing(name, fix);
-}
-
-Findings LlamaSize(const Facts& f, const char* name, const Size& size, int64_t most, const char* example) {
-  return HasLlama(f) ? InRange(name, size, most, example) : Findings{};
-}
-
-Findings Gpt2Size(const Facts& f, const char* name, const Size& size, int64_t most, const char* example) {
-  return HasGpt2(f) ? InRange(name, size, most, example) : Findings{};
-}
-
 Findings HeadsDivide(int64_t hidden_size, int64_t heads) {
   if (hidden_size % heads == 0) return {};
   return {{absl::StrCat("hidden_size ", hidden_size, " does not split into ", heads, " equal heads"),
@@ -52,18 +32,6 @@ Findings HeadsDivide(int64_t hidden_size, int64_t heads) {
 }
 
 constexpr double kMaxScale = 100;  // 1 in all published models.
-
-Findings ChecksYarn(const v1::Llama::Yarn& yarn) {
-  Findings findings;
-  const auto check = [&](const char* name, double value) {
-    if (value >= 0 && value <= kMaxScale) return;
-    findings.push_back({absl::StrCat(name, " is ", value, " and must be between 0 and ", kMaxScale),
-                        "leave it out", absl::StrCat("model.llama.rope_scaling.yarn.", name)});
-  };
-  check("mscale", yarn.mscale());
-  check("mscale_all_dim", yarn.mscale_all_dim());
-  return findings;
-}
 
 Findings ChecksRopeScaling(const Facts& f) {
   const v1::Llama::RopeScaling& scaling = f.job.model().llama().rope_scaling();
@@ -84,12 +52,15 @@ Findings ChecksRopeScaling(const Facts& f) {
          scaling.has_yarn() ? "omit both (defaults: 1 and 32)" : "omit both (defaults: 1 and 4)",
          field("high_freq_factor")});
   }
-  for (Finding& finding : Between(scaling.original_positions(), kMaxPositions, "original_positions",
-                                  "omit it (default: 8192)")) {
-    finding.field = field("original_positions");
-    findings.push_back(std::move(finding));
+  AddFindings(
+      CheckLimits(f, field("original_positions"), Between(1, kMaxPositions, "omit it (default: 8192)")),
+      field("original_positions"), &findings);
+  for (const auto& [name, value] : {std::pair("mscale", scaling.yarn().mscale()),
+                                    std::pair("mscale_all_dim", scaling.yarn().mscale_all_dim())}) {
+    if (value >= 0 && value <= kMaxScale) continue;
+    findings.push_back({absl::StrCat(name, " is ", value, " and must be between 0 and ", kMaxScale),
+                        "leave it out", absl::StrCat(field("yarn."), name)});
   }
-  for (Finding& finding : ChecksYarn(scaling.yarn())) findings.push_back(std::move(finding));
   return findings;
 }
 
@@ -169,53 +140,22 @@ const Rule kRules[] = {
                 "submit with fsdpctl, which sends the file's sizes, or write them in model.llama"}};
      }},
     {"vocab_size_range", kError, "model.llama.vocab_size", "vocab_size must be positive and at most 2^24",
-     [](const Facts& f) {
-       return LlamaSize(f, "vocab_size",
-                        {f.job.model().llama().has_vocab_size(), f.job.model().llama().vocab_size()},
-                        kMaxVocab, "32000");
-     }},
+     Required(kMaxVocab, "write for example vocab_size: 32000")},
     {"hidden_size_range", kError, "model.llama.hidden_size", "hidden_size must be positive and at most 2^17",
-     [](const Facts& f) {
-       return LlamaSize(f, "hidden_size",
-                        {f.job.model().llama().has_hidden_size(), f.job.model().llama().hidden_size()},
-                        kMaxHidden, "4096");
-     }},
+     Required(kMaxHidden, "write for example hidden_size: 4096")},
     {"intermediate_size_range", kError, "model.llama.intermediate_size",
      "intermediate_size must be positive and at most 2^20",
-     [](const Facts& f) {
-       return LlamaSize(
-           f, "intermediate_size",
-           {f.job.model().llama().has_intermediate_size(), f.job.model().llama().intermediate_size()},
-           kMaxIntermediate, "14336");
-     }},
+     Required(kMaxIntermediate, "write for example intermediate_size: 14336")},
     {"layers_range", kError, "model.llama.layers", "layers must be positive and at most 1024",
-     [](const Facts& f) {
-       return LlamaSize(f, "layers", {f.job.model().llama().has_layers(), f.job.model().llama().layers()},
-                        kMaxLayers, "32");
-     }},
+     Required(kMaxLayers, "write for example layers: 32")},
     {"heads_range", kError, "model.llama.heads", "heads must be positive and at most 1024",
-     [](const Facts& f) {
-       return LlamaSize(f, "heads", {f.job.model().llama().has_heads(), f.job.model().llama().heads()},
-                        kMaxHeads, "32");
-     }},
+     Required(kMaxHeads, "write for example heads: 32")},
     {"kv_heads_positive", kError, "model.llama.kv_heads", "kv_heads must be positive and at most 1024",
-     [](const Facts& f) -> Findings {
-       if (!f.job.model().llama().has_kv_heads()) return {};
-       return Between(f.job.model().llama().kv_heads(), kMaxHeads, "kv_heads",
-                      "omit it (default: as many as heads)");
-     }},
+     Between(1, kMaxHeads, "omit it (default: as many as heads)")},
     {"head_size_range", kError, "model.llama.head_size", "head_size must be positive and at most 1024",
-     [](const Facts& f) -> Findings {
-       if (!f.job.model().llama().has_head_size()) return {};
-       return Between(f.job.model().llama().head_size(), kMaxHeadSize, "head_size",
-                      "omit it (default: hidden_size / heads)");
-     }},
+     Between(1, kMaxHeadSize, "omit it (default: hidden_size / heads)")},
     {"positions_range", kError, "model.llama.positions", "positions must be positive and at most 2^20",
-     [](const Facts& f) -> Findings {
-       if (!f.job.model().llama().has_positions()) return {};
-       return Between(f.job.model().llama().positions(), kMaxPositions, "positions",
-                      "omit it to allow any length");
-     }},
+     Between(1, kMaxPositions, "omit it to allow any length")},
     {"heads_divide_hidden", kError, "model.llama.heads",
      "hidden_size must be a multiple of heads unless head_size is set",
      [](const Facts& f) -> Findings {
@@ -246,53 +186,25 @@ const Rule kRules[] = {
                 "choose kv_heads among the divisors of heads, or leave it out"}};
      }},
     {"rope_theta_positive", kError, "model.llama.rope_theta", "rope_theta must be positive and finite",
-     [](const Facts& f) -> Findings {
-       if (!HasLlama(f)) return {};
-       return Positive(f.job.model().llama().rope_theta(), "rope_theta", "omit it (default: 10000)");
-     }},
+     Positive("omit it (default: 10000)")},
     {"norm_epsilon_positive", kError, "model.llama.norm_epsilon", "norm_epsilon must be positive and finite",
-     [](const Facts& f) -> Findings {
-       if (!HasLlama(f)) return {};
-       return Positive(f.job.model().llama().norm_epsilon(), "norm_epsilon", "omit it (default: 1e-5)");
-     }},
+     Positive("omit it (default: 1e-5)")},
     {"rope_scaling_range", kError, "model.llama.rope_scaling",
      "rope_scaling needs factor of at least 1 and 0 < low_freq_factor < high_freq_factor", ChecksRopeScaling},
     {"gpt2_vocab_size_range", kError, "model.gpt2.vocab_size", "vocab_size must be positive and at most 2^24",
-     [](const Facts& f) {
-       return Gpt2Size(f, "vocab_size",
-                       {f.job.model().gpt2().has_vocab_size(), f.job.model().gpt2().vocab_size()}, kMaxVocab,
-                       "50257");
-     }},
+     Required(kMaxVocab, "write for example vocab_size: 50257")},
     {"gpt2_hidden_size_range", kError, "model.gpt2.hidden_size",
      "hidden_size must be positive and at most 2^17",
-     [](const Facts& f) {
-       return Gpt2Size(f, "hidden_size",
-                       {f.job.model().gpt2().has_hidden_size(), f.job.model().gpt2().hidden_size()},
-                       kMaxHidden, "768");
-     }},
+     Required(kMaxHidden, "write for example hidden_size: 768")},
     {"gpt2_layers_range", kError, "model.gpt2.layers", "layers must be positive and at most 1024",
-     [](const Facts& f) {
-       return Gpt2Size(f, "layers", {f.job.model().gpt2().has_layers(), f.job.model().gpt2().layers()},
-                       kMaxLayers, "12");
-     }},
+     Required(kMaxLayers, "write for example layers: 12")},
     {"gpt2_heads_range", kError, "model.gpt2.heads", "heads must be positive and at most 1024",
-     [](const Facts& f) {
-       return Gpt2Size(f, "heads", {f.job.model().gpt2().has_heads(), f.job.model().gpt2().heads()},
-                       kMaxHeads, "12");
-     }},
+     Required(kMaxHeads, "write for example heads: 12")},
     {"gpt2_positions_range", kError, "model.gpt2.positions", "positions must be positive and at most 2^20",
-     [](const Facts& f) {
-       return Gpt2Size(f, "positions",
-                       {f.job.model().gpt2().has_positions(), f.job.model().gpt2().positions()},
-                       kMaxPositions, "1024");
-     }},
+     Required(kMaxPositions, "write for example positions: 1024")},
     {"gpt2_intermediate_size_range", kError, "model.gpt2.intermediate_size",
      "intermediate_size must be positive and at most 2^20",
-     [](const Facts& f) -> Findings {
-       if (!f.job.model().gpt2().has_intermediate_size()) return {};
-       return Between(f.job.model().gpt2().intermediate_size(), kMaxIntermediate, "intermediate_size",
-                      "omit it (default: 4 x hidden_size)");
-     }},
+     Between(1, kMaxIntermediate, "omit it (default: 4 x hidden_size)")},
     {"gpt2_heads_divide_hidden", kError, "model.gpt2.heads", "hidden_size must be a multiple of heads",
      [](const Facts& f) -> Findings {
        const v1::Gpt2& gpt2 = f.job.model().gpt2();
@@ -300,18 +212,11 @@ const Rule kRules[] = {
        return HeadsDivide(gpt2.hidden_size(), gpt2.heads());
      }},
     {"gpt2_norm_epsilon_positive", kError, "model.gpt2.norm_epsilon",
-     "norm_epsilon must be positive and finite",
-     [](const Facts& f) -> Findings {
-       if (!HasGpt2(f)) return {};
-       return Positive(f.job.model().gpt2().norm_epsilon(), "norm_epsilon", "omit it (default: 1e-5)");
-     }},
+     "norm_epsilon must be positive and finite", Positive("omit it (default: 1e-5)")},
 };
 
 }  // namespace
 
-const std::vector<Rule>& ModelRules() {
-  static const auto* rules = new std::vector<Rule>(std::begin(kRules), std::end(kRules));
-  return *rules;
-}
+absl::Span<const Rule> ModelRules() { return kRules; }
 
 }  // namespace fsdpd

@@ -8,10 +8,6 @@
 namespace fsdpd {
 namespace {
 
-constexpr ViolationLevel kError = ViolationLevel::kError;
-constexpr ViolationLevel kAdjust = ViolationLevel::kAdjust;
-constexpr ViolationLevel kWarn = ViolationLevel::kWarn;
-
 int64_t LayersOf(const Facts& f) { return f.job.fsdp().offload().activation_layers(); }
 
 bool HasState(const Facts& f) {
@@ -35,17 +31,10 @@ const Rule kRules[] = {
      }},
     {"offload_without_state", kAdjust, "fsdp.offload.optimizer",
      "offload.optimizer has no effect without optimizer state",
-     [](const Facts& f) -> Findings {
-       if (!f.job.fsdp().offload().optimizer() || HasState(f)) return {};
-       return {{"SGD without momentum has no state", "leave it out", "", "true", "false"}};
-     }},
+     When{[](const Facts& f) { return f.job.fsdp().offload().optimizer() && !HasState(f); },
+          "SGD without momentum has no state", "leave it out", "true", "false"}},
     {"offload_layers_range", kError, "fsdp.offload.activation_layers",
-     "activation_layers must not be negative",
-     [](const Facts& f) -> Findings {
-       if (LayersOf(f) >= 0) return {};
-       return {{absl::StrCat("activation_layers is ", LayersOf(f), " and cannot be negative"),
-                "leave it out to offload none"}};
-     }},
+     "activation_layers must not be negative", NotNegative("leave it out to offload none")},
     {"offload_layers_above_model", kAdjust, "fsdp.offload.activation_layers",
      "activation_layers above the number of layers has no effect",
      [](const Facts& f) -> Findings {
@@ -64,26 +53,16 @@ const Rule kRules[] = {
      }},
     {"offload_layers_in_stages", kError, "fsdp.offload.activation_layers",
      "activation offload is not supported with parallel.pipeline",
-     [](const Facts& f) -> Findings {
-       if (LayersOf(f) <= 0 || f.job.parallel().pipeline() <= 1) return {};
-       return {
-           {"a pipeline stage has several micro-batches in flight, whose activations are needed in another "
-            "order",
-            "leave out parallel.pipeline or activation_layers"}};
-     }},
+     When{[](const Facts& f) { return LayersOf(f) > 0 && f.job.parallel().pipeline() > 1; },
+          "a pipeline stage has several micro-batches in flight, whose activations are needed in another "
+          "order",
+          "leave out parallel.pipeline or activation_layers"}},
     {"memory_known", kError, "fsdp.memory", "memory must be recompute or recompute_or_offload",
-     [](const Facts& f) -> Findings {
-       if (v1::Memory_IsValid(f.job.fsdp().memory())) return {};
-       return {{absl::StrCat("memory number ", static_cast<int>(f.job.fsdp().memory()), " is not supported"),
-                "write memory: recompute or recompute_or_offload"}};
-     }},
+     Known("write memory: recompute or recompute_or_offload")},
 };
 
 }  // namespace
 
-const std::vector<Rule>& OffloadRules() {
-  static const auto* rules = new std::vector<Rule>(std::begin(kRules), std::end(kRules));
-  return *rules;
-}
+absl::Span<const Rule> OffloadRules() { return kRules; }
 
 }  // namespace fsdpd

@@ -9,9 +9,6 @@
 namespace fsdpd {
 namespace {
 
-constexpr ViolationLevel kError = ViolationLevel::kError;
-constexpr ViolationLevel kWarn = ViolationLevel::kWarn;
-
 bool MatchesAny(const std::vector<std::string>& names, const std::string& pattern) {
   for (const std::string& name : names) {
     if (MatchesPattern(name, pattern)) return true;
@@ -38,10 +35,8 @@ Findings ChecksGroups(const Facts& f) {
     }
     for (const auto& [name, value] :
          {std::pair("weight_decay", group.weight_decay()), std::pair("lr_scale", group.lr_scale())}) {
-      for (Finding& finding : NotNegative(value, name, "omit it (default: the optimizer's own)")) {
-        finding.field = absl::StrCat(field, ".", name);
-        findings.push_back(std::move(finding));
-      }
+      AddFindings(CheckNotNegative(value, name, "omit it (default: the optimizer's own)"),
+                  absl::StrCat(field, ".", name), &findings);
     }
   }
   return findings;
@@ -49,15 +44,10 @@ Findings ChecksGroups(const Facts& f) {
 
 const Rule kRules[] = {
     {"one_optimizer", kError, "optimizer", "at most one of adamw and sgd can be set",
-     [](const Facts& f) -> Findings {
-       if (!f.job.optimizer().has_adamw() || !f.job.optimizer().has_sgd()) return {};
-       return {{"both adamw and sgd are set", "leave one out"}};
-     }},
+     When{[](const Facts& f) { return f.job.optimizer().has_adamw() && f.job.optimizer().has_sgd(); },
+          "both adamw and sgd are set", "leave one out"}},
     {"lr_positive", kError, "optimizer.adamw.lr", "the learning rate must be positive and finite",
-     [](const Facts& f) -> Findings {
-       if (!f.job.optimizer().adamw().has_lr()) return {};
-       return Positive(f.job.optimizer().adamw().lr(), "lr", "omit it (default: 3e-4)");
-     }},
+     Positive("omit it (default: 3e-4)")},
     {"betas_are_two", kError, "optimizer.adamw.betas", "betas must have exactly two entries",
      [](const Facts& f) -> Findings {
        if (!f.IsValid({"optimizer.adamw.betas"})) return {};
@@ -80,21 +70,12 @@ const Rule kRules[] = {
        return findings;
      }},
     {"eps_positive", kError, "optimizer.adamw.eps", "eps must be positive and finite",
-     [](const Facts& f) -> Findings {
-       if (!f.job.optimizer().adamw().has_eps()) return {};
-       // With 0, a parameter whose gradient was always zero divides zero by zero.
-       return Positive(f.job.optimizer().adamw().eps(), "eps", "omit it (default: 1e-8)");
-     }},
+     // With 0, a parameter whose gradient was always zero divides zero by zero.
+     Positive("omit it (default: 1e-8)")},
     {"weight_decay_not_negative", kError, "optimizer.adamw.weight_decay", "weight_decay must not be negative",
-     [](const Facts& f) {
-       return NotNegative(f.job.optimizer().adamw().weight_decay(), "weight_decay",
-                          "write 0 for no decay, or omit it (default: 0.1)");
-     }},
+     NotNegative("write 0 for no decay, or omit it (default: 0.1)")},
     {"clip_norm_not_negative", kError, "optimizer.clip_norm", "clip_norm must not be negative",
-     [](const Facts& f) {
-       return NotNegative(f.job.optimizer().clip_norm(), "clip_norm",
-                          "write 1.0, or leave it out to not clip");
-     }},
+     NotNegative("write 1.0, or leave it out to not clip")},
     {"sgd_lr_positive", kError, "optimizer.sgd.lr", "the learning rate must be positive and finite",
      [](const Facts& f) -> Findings {
        const double lr = f.job.optimizer().sgd().lr();
@@ -111,17 +92,13 @@ const Rule kRules[] = {
                 "write for example 0.9, or omit it (default: none)"}};
      }},
     {"nesterov_needs_momentum", kError, "optimizer.sgd.nesterov", "nesterov requires momentum",
-     [](const Facts& f) -> Findings {
-       const v1::Sgd& sgd = f.job.optimizer().sgd();
-       if (!sgd.nesterov() || sgd.momentum() != 0 || !f.IsValid({"optimizer.sgd.momentum"})) return {};
-       return {{"Nesterov momentum needs momentum above 0", "write momentum: 0.9"}};
-     }},
+     When{[](const Facts& f) {
+            return f.job.optimizer().sgd().nesterov() && f.job.optimizer().sgd().momentum() == 0 &&
+                   f.IsValid({"optimizer.sgd.momentum"});
+          },
+          "Nesterov momentum needs momentum above 0", "write momentum: 0.9"}},
     {"sgd_weight_decay_not_negative", kError, "optimizer.sgd.weight_decay",
-     "weight_decay must not be negative",
-     [](const Facts& f) {
-       return NotNegative(f.job.optimizer().sgd().weight_decay(), "weight_decay",
-                          "omit it (default: no decay)");
-     }},
+     "weight_decay must not be negative", NotNegative("omit it (default: no decay)")},
     {"groups_sound", kError, "optimizer.groups", "each group must match parameters and have valid values",
      ChecksGroups},
     {"lr_is_large", kWarn, "optimizer.adamw.lr", "a learning rate above 0.1 usually diverges",
@@ -137,9 +114,6 @@ const Rule kRules[] = {
 
 }  // namespace
 
-const std::vector<Rule>& OptimizerRules() {
-  static const auto* rules = new std::vector<Rule>(std::begin(kRules), std::end(kRules));
-  return *rules;
-}
+absl::Span<const Rule> OptimizerRules() { return kRules; }
 
 }  // namespace fsdpd

@@ -6,7 +6,6 @@
 #include <numeric>
 #include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "base/limits.h"
@@ -15,8 +14,6 @@
 
 namespace fsdpd {
 namespace {
-
-constexpr ViolationLevel kError = ViolationLevel::kError;
 
 std::string Ranks(int64_t count, const char* of_what) {
   return absl::StrCat(count, count == 1 ? " rank" : " ranks", of_what);
@@ -52,14 +49,6 @@ bool WantsToCutMatrices(const Facts& f) {
 
 bool CutsMatrices(const Facts& f) { return f.IsValid({"parallel.tensor"}) && WantsToCutMatrices(f); }
 
-// Null for another model family.
-std::optional<LlamaConfig> LlamaOf(const Facts& f) {
-  if (!f.ModelIsKnown()) return std::nullopt;
-  const ModelConfig model = f.model();
-  const auto* llama = std::get_if<LlamaConfig>(&model);
-  return llama == nullptr ? std::nullopt : std::optional<LlamaConfig>(*llama);
-}
-
 // Key heads may also divide the number of ranks.
 bool SplitsKeys(int64_t kv_heads, int64_t tensor) { return kv_heads % tensor == 0 || tensor % kv_heads == 0; }
 
@@ -88,7 +77,7 @@ std::string TensorSizes(const Facts& f, const LlamaConfig& llama) {
 
 Findings CutsModel(const Facts& f) {
   if (!CutsMatrices(f)) return {};
-  const std::optional<LlamaConfig> llama = LlamaOf(f);
+  const std::optional<LlamaConfig> llama = f.llama();
   if (!llama.has_value() || Splits(*llama, f.job.parallel().tensor())) return {};
   const int64_t tensor = f.job.parallel().tensor();
   std::vector<std::string> uneven;
@@ -144,9 +133,7 @@ bool CutsSamples(const Facts& f) { return f.IsValid({"parallel.context"}) && Wan
 
 const Rule kRules[] = {
     {"parallel_tensor_range", kError, "parallel.tensor", "parallel.tensor must be positive and at most 16384",
-     [](const Facts& f) {
-       return Between(f.job.parallel().tensor(), kMaxWorld, "tensor", "omit it (default: 1)");
-     }},
+     Between(1, kMaxWorld, "omit it (default: 1)")},
     {"parallel_tensor_within_node", kError, "parallel.tensor",
      "ranks_per_node, and the ranks of a replica, must be multiples of parallel.tensor",
      [](const Facts& f) -> Findings {
@@ -165,20 +152,15 @@ const Rule kRules[] = {
      }},
     {"parallel_tensor_needs_llama", kError, "parallel.tensor",
      "parallel.tensor supports only models of the Llama family",
-     [](const Facts& f) -> Findings {
-       if (!WantsToCutMatrices(f) || !f.ModelIsKnown() || LlamaOf(f).has_value()) return {};
-       return {{"tensor parallelism does not support this model",
-                "leave parallel.tensor out; FSDP shards the parameters anyway"}};
-     }},
+     When{[](const Facts& f) { return WantsToCutMatrices(f) && f.HasOtherFamily(); },
+          "tensor parallelism does not support this model",
+          "leave parallel.tensor out; FSDP shards the parameters anyway"}},
     {"parallel_tensor_cuts_model", kError, "parallel.tensor",
      "heads, FFN sizes and vocab_size must be multiples of parallel.tensor; kv_heads must divide it or be a "
      "multiple",
      CutsModel},
     {"parallel_context_range", kError, "parallel.context",
-     "parallel.context must be positive and at most 16384",
-     [](const Facts& f) {
-       return Between(f.job.parallel().context(), kMaxWorld, "context", "omit it (default: 1)");
-     }},
+     "parallel.context must be positive and at most 16384", Between(1, kMaxWorld, "omit it (default: 1)")},
     {"parallel_context_divides_ranks", kError, "parallel.context",
      "the ranks of a replica must be a multiple of parallel.context x parallel.tensor",
      [](const Facts& f) -> Findings {
@@ -205,11 +187,8 @@ const Rule kRules[] = {
      }},
     {"parallel_context_needs_llama", kError, "parallel.context",
      "parallel.context supports only models of the Llama family",
-     [](const Facts& f) -> Findings {
-       if (!WantsToCutSamples(f) || !f.ModelIsKnown() || std::holds_alternative<LlamaConfig>(f.model()))
-         return {};
-       return {{"context parallelism does not support this model", "leave parallel.context out"}};
-     }},
+     When{[](const Facts& f) { return WantsToCutSamples(f) && f.HasOtherFamily(); },
+          "context parallelism does not support this model", "leave parallel.context out"}},
     {"parallel_context_cuts_sequence", kError, "data.sequence_length",
      "sequence_length must be a multiple of 2 x parallel.context",
      [](const Facts& f) -> Findings {
@@ -225,16 +204,14 @@ const Rule kRules[] = {
     {"parallel_tensor_cuts_tokens", kError, "data.sequence_length",
      "micro_batch x sequence_length / parallel.context must be a multiple of parallel.tensor", CutsTokens},
     {"parallel_expert_range", kError, "parallel.expert", "parallel.expert must be positive and at most 16384",
-     [](const Facts& f) {
-       return Between(f.job.parallel().expert(), kMaxWorld, "expert", "omit it (default: 1)");
-     }},
+     Between(1, kMaxWorld, "omit it (default: 1)")},
     {"parallel_expert_divides_experts", kError, "parallel.expert",
      "model.llama.experts.count must be a multiple of parallel.expert",
      [](const Facts& f) -> Findings {
        if (!SharesExperts(f)) return {};
        const bool none = f.job.model().has_llama() && !f.job.model().llama().has_experts();
        if (!f.ModelIsKnown() && !none) return {};
-       const std::optional<LlamaConfig> llama = LlamaOf(f);
+       const std::optional<LlamaConfig> llama = f.llama();
        const int64_t count = llama.has_value() ? llama->experts.count : 0, expert = f.job.parallel().expert();
        if (count == 0) {
          return {{"the model has no experts", "leave parallel.expert out, or write model.llama.experts"}};
@@ -247,18 +224,13 @@ const Rule kRules[] = {
      "ranks of a replica / (context x tensor) must be a multiple of parallel.expert", ExpertDividesRanks},
     {"parallel_expert_or_tensor", kError, "parallel.expert",
      "parallel.expert is not supported with parallel.tensor",
-     [](const Facts& f) -> Findings {
-       if (!SharesExperts(f) || !CutsMatrices(f)) return {};
-       return {{"expert parallelism is not yet supported with tensor parallelism",
-                "leave parallel.tensor out, or parallel.expert"}};
-     }},
+     When{[](const Facts& f) { return SharesExperts(f) && CutsMatrices(f); },
+          "expert parallelism is not yet supported with tensor parallelism",
+          "leave parallel.tensor out, or parallel.expert"}},
 };
 
 }  // namespace
 
-const std::vector<Rule>& ParallelRules() {
-  static const auto* const rules = new std::vector<Rule>(std::begin(kRules), std::end(kRules));
-  return *rules;
-}
+absl::Span<const Rule> ParallelRules() { return kRules; }
 
 }  // namespace fsdpd

@@ -3,31 +3,21 @@
 
 #include <algorithm>
 #include <numeric>
-#include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "base/limits.h"
+#include "fsdp/plan/model/describe_model.h"
 #include "fsdp/plan/model/model_facts.h"
 #include "fsdp/plan/rules/rule_table.h"
 
 namespace fsdpd {
 namespace {
 
-constexpr ViolationLevel kError = ViolationLevel::kError;
-
 bool HasStages(const Facts& f) { return f.IsValid({"parallel.pipeline"}) && f.job.parallel().pipeline() > 1; }
 
 int64_t Chunks(const Facts& f) {
   return f.job.parallel().has_pipeline_chunks() ? f.job.parallel().pipeline_chunks() : 1;
-}
-
-std::optional<LlamaConfig> LlamaOf(const Facts& f) {
-  if (!f.ModelIsKnown()) return std::nullopt;
-  const ModelConfig model = f.model();
-  const auto* llama = std::get_if<LlamaConfig>(&model);
-  return llama == nullptr ? std::nullopt : std::optional<LlamaConfig>(*llama);
 }
 
 // Embedding and head are units in addition to the layers.
@@ -100,7 +90,7 @@ std::vector<bool> TrainedUnits(const Facts& f) {
 // A stage's next step starts after its updates, so every stage needs some. With automatic partitioning, any
 // unit may become its own stage.
 Findings TrainsEverywhere(const Facts& f) {
-  if (!HasStages(f) || f.job.train().frozen().empty() || !LlamaOf(f).has_value()) return {};
+  if (!HasStages(f) || f.job.train().frozen().empty() || !f.llama().has_value()) return {};
   if (!f.IsValid({"parallel.stage_units"})) return {};
   const std::vector<bool> trained = TrainedUnits(f);
   std::vector<int64_t> runs(f.job.parallel().stage_units().begin(), f.job.parallel().stage_units().end());
@@ -138,35 +128,20 @@ bool IsZeroBubble(const Facts& f) {
   return f.job.parallel().pipeline_schedule() == v1::PIPELINE_SCHEDULE_ZERO_BUBBLE;
 }
 
-// With sharded gradients, the next unit's backward reuses the buffer that deferred weight gradients would
-// occupy.
-Findings WholeGradients(const Facts& f) {
-  if (!HasStages(f) || !IsZeroBubble(f) || !f.IsValid({"fsdp.strategy"})) return {};
-  const v1::Strategy strategy = f.job.fsdp().strategy();
-  if (strategy == v1::STRATEGY_NO_SHARD || strategy == v1::STRATEGY_OPTIM) return {};
-  return {{"deferred weight gradients need whole gradient buffers, which sharded gradients do not have",
-           "write fsdp.strategy: optim, or pipeline_schedule: 1f1b"}};
-}
-
 const Rule kRules[] = {
     {"parallel_pipeline_range", kError, "parallel.pipeline",
-     "parallel.pipeline must be positive and at most 16384",
-     [](const Facts& f) {
-       return Between(f.job.parallel().pipeline(), kMaxWorld, "pipeline", "omit it (default: 1)");
-     }},
+     "parallel.pipeline must be positive and at most 16384", Between(1, kMaxWorld, "omit it (default: 1)")},
     {"parallel_pipeline_divides_ranks", kError, "parallel.pipeline",
      "the number of ranks must be a multiple of parallel.pipeline x fsdp.outer.size", DividesRanks},
     {"parallel_pipeline_needs_llama", kError, "parallel.pipeline",
      "parallel.pipeline supports only models of the Llama family",
-     [](const Facts& f) -> Findings {
-       if (!HasStages(f) || !f.ModelIsKnown() || LlamaOf(f).has_value()) return {};
-       return {{"pipeline parallelism does not support this model",
-                "leave parallel.pipeline out; FSDP shards the parameters anyway"}};
-     }},
+     When{[](const Facts& f) { return HasStages(f) && f.HasOtherFamily(); },
+          "pipeline parallelism does not support this model",
+          "leave parallel.pipeline out; FSDP shards the parameters anyway"}},
     {"parallel_pipeline_has_units", kError, "parallel.pipeline",
      "each pipeline stage needs at least one unit",
      [](const Facts& f) -> Findings {
-       if (!HasStages(f) || !LlamaOf(f).has_value() || f.job.parallel().pipeline() <= UnitsOf(f)) return {};
+       if (!HasStages(f) || !f.llama().has_value() || f.job.parallel().pipeline() <= UnitsOf(f)) return {};
        return {
            {absl::StrCat("the model has ", UnitsOf(f), " units: embedding, layers and head"), MostStages(f)}};
      }},
@@ -177,22 +152,20 @@ const Rule kRules[] = {
        if (chunks == 1 || !f.IsValid({"parallel.pipeline"})) return {};
        if (chunks > 1 && f.job.parallel().pipeline() == 1)
          return {{"pipeline_chunks needs parallel.pipeline above 1", "leave it out, or write pipeline"}};
-       return Between(chunks, kMaxWorld, "pipeline_chunks", "omit it (default: 1)");
+       return CheckRange(chunks, 1, kMaxWorld, "pipeline_chunks", "omit it (default: 1)");
      }},
     {"parallel_pipeline_chunks_on_cpu", kError, "parallel.pipeline_chunks",
      "parallel.pipeline_chunks is supported only on CPU ranks",
-     [](const Facts& f) -> Findings {
-       if (!HasStages(f) || Chunks(f) == 1 || !f.IsValid({"resources.device"}) ||
-           f.job.resources().device() != v1::DEVICE_CUDA)
-         return {};
-       return {
-           {"interleaved stages can deadlock on CUDA, whose lazy kernel loading waits for all queued work",
-            "leave parallel.pipeline_chunks out"}};
-     }},
+     When{[](const Facts& f) {
+            return HasStages(f) && Chunks(f) != 1 && f.IsValid({"resources.device"}) &&
+                   f.job.resources().device() == v1::DEVICE_CUDA;
+          },
+          "interleaved stages can deadlock on CUDA, whose lazy kernel loading waits for all queued work",
+          "leave parallel.pipeline_chunks out"}},
     {"parallel_pipeline_chunks_have_units", kError, "parallel.pipeline_chunks",
      "each pipeline chunk needs at least one unit",
      [](const Facts& f) -> Findings {
-       if (!HasStages(f) || !f.IsValid({"parallel.pipeline_chunks"}) || !LlamaOf(f).has_value()) return {};
+       if (!HasStages(f) || !f.IsValid({"parallel.pipeline_chunks"}) || !f.llama().has_value()) return {};
        const int64_t most = UnitsOf(f) / f.job.parallel().pipeline();
        if (most == 0 || Chunks(f) <= most) return {};
        return {{absl::StrCat("the model has ", UnitsOf(f), " units (embedding, layers and head) for ",
@@ -204,13 +177,7 @@ const Rule kRules[] = {
      "with pipeline_chunks, micro-batches per step must be a multiple of parallel.pipeline",
      HaveMicroBatches},
     {"parallel_pipeline_schedule_known", kError, "parallel.pipeline_schedule",
-     "pipeline_schedule must be 1f1b or zero_bubble",
-     [](const Facts& f) -> Findings {
-       if (v1::PipelineSchedule_IsValid(f.job.parallel().pipeline_schedule())) return {};
-       return {{absl::StrCat("pipeline_schedule number ",
-                             static_cast<int>(f.job.parallel().pipeline_schedule()), " is not supported"),
-                "write pipeline_schedule: 1f1b or zero_bubble"}};
-     }},
+     "pipeline_schedule must be 1f1b or zero_bubble", Known("write pipeline_schedule: 1f1b or zero_bubble")},
     {"parallel_zero_bubble_has_stages", kError, "parallel.pipeline_schedule",
      "zero_bubble needs parallel.pipeline above 1 and is not supported with pipeline_chunks",
      [](const Facts& f) -> Findings {
@@ -222,7 +189,13 @@ const Rule kRules[] = {
                 "leave out one of pipeline_schedule and pipeline_chunks"}};
      }},
     {"parallel_zero_bubble_whole_gradients", kError, "parallel.pipeline_schedule",
-     "zero_bubble is not supported with sharded gradients", WholeGradients},
+     "zero_bubble is not supported with sharded gradients",
+     When{[](const Facts& f) {
+            // The next unit's backward reuses the buffer that deferred weight gradients would occupy.
+            return HasStages(f) && IsZeroBubble(f) && f.IsValid({"fsdp.strategy"}) && f.shards_grads();
+          },
+          "deferred weight gradients need whole gradient buffers, which sharded gradients do not have",
+          "write fsdp.strategy: optim, or pipeline_schedule: 1f1b"}},
     {"parallel_stage_units_sum", kError, "parallel.stage_units",
      "stage_units needs one positive number per stage or chunk, and they must sum to the model's units",
      SumsUp},
@@ -232,9 +205,6 @@ const Rule kRules[] = {
 
 }  // namespace
 
-const std::vector<Rule>& PipelineRules() {
-  static const auto* const rules = new std::vector<Rule>(std::begin(kRules), std::end(kRules));
-  return *rules;
-}
+absl::Span<const Rule> PipelineRules() { return kRules; }
 
 }  // namespace fsdpd

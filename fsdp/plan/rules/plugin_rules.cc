@@ -11,8 +11,6 @@
 namespace fsdpd {
 namespace {
 
-constexpr ViolationLevel kError = ViolationLevel::kError;
-
 // Within these limits no product of sizes overflows 63 bits: 2^40 elements, 2^24 values for each of 2^34
 // tokens.
 constexpr int64_t kMaxVocab = 1 << 24;
@@ -195,7 +193,7 @@ const Rule kRules[] = {
        const int64_t vocab = PluginOf(f).vocab_size();
        if (!f.job.model().has_plugin() || !PluginOf(f).description().empty()) return {};
        if (!PluginOf(f).has_vocab_size()) return Missing("vocab_size", kDescribeAgain);
-       return Between(vocab, kMaxVocab, "vocab_size", kDescribeAgain);
+       return CheckRange(vocab, 1, kMaxVocab, "vocab_size", kDescribeAgain);
      }},
     {"plugin_sequence_range", kError, "model.plugin.max_sequence_length",
      "max_sequence_length must not be negative (0: any)",
@@ -217,9 +215,6 @@ const Rule kRules[] = {
 
 }  // namespace
 
-const std::vector<Rule>& PluginRules() {
-  static const auto* rules = new std::vector<Rule>(std::begin(kRules), std::end(kRules));
-  return *rules;
-}
+absl::Span<const Rule> PluginRules() { return kRules; }
 
 }  // namespace fsdpd

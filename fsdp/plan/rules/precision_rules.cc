@@ -9,15 +9,6 @@
 namespace fsdpd {
 namespace {
 
-constexpr ViolationLevel kError = ViolationLevel::kError;
-constexpr ViolationLevel kWarn = ViolationLevel::kWarn;
-
-Findings KnownDType(v1::DType dtype, const char* name) {
-  if (v1::DType_IsValid(dtype)) return {};
-  return {{absl::StrCat("number ", static_cast<int>(dtype), " is not a supported type"), "write fp32 or bf16",
-           absl::StrCat("precision.", name)}};
-}
-
 constexpr char kWiderTypes[] = "write fp32 or bf16, or leave it out";
 
 Findings NotFp16(v1::DType dtype, const char* why) {
@@ -61,21 +52,23 @@ const Rule kRules[] = {
      [](const Facts& f) -> Findings {
        const v1::Precision& precision = f.job.precision();
        Findings findings;
-       for (const Findings& part :
-            {KnownDType(precision.compute(), "compute"), KnownDType(precision.main_params(), "main_params"),
-             KnownDType(precision.main_grads(), "main_grads"), KnownDType(precision.grad_comm(), "grad_comm"),
-             KnownDType(precision.moments(), "moments")}) {
-         findings.insert(findings.end(), part.begin(), part.end());
+       for (const auto& [name, dtype] :
+            {std::pair("compute", precision.compute()), std::pair("main_params", precision.main_params()),
+             std::pair("main_grads", precision.main_grads()), std::pair("grad_comm", precision.grad_comm()),
+             std::pair("moments", precision.moments())}) {
+         if (v1::DType_IsValid(dtype)) continue;
+         findings.push_back({absl::StrCat("number ", static_cast<int>(dtype), " is not a supported type"),
+                             "write fp32 or bf16", absl::StrCat("precision.", name)});
        }
        return findings;
      }},
     {"main_params_fp32", kError, "precision.main_params", "main_params must be fp32",
-     [](const Facts& f) -> Findings {
-       const v1::DType dtype = f.job.precision().main_params();
-       if (dtype != v1::DTYPE_BF16 && dtype != v1::DTYPE_FP16 && dtype != v1::DTYPE_FP8) return {};
-       return {{"only fp32 is supported: small updates would vanish in the rounding of a narrower type",
-                "write fp32, or leave it out"}};
-     }},
+     When{[](const Facts& f) {
+            const v1::DType dtype = f.job.precision().main_params();
+            return dtype == v1::DTYPE_BF16 || dtype == v1::DTYPE_FP16 || dtype == v1::DTYPE_FP8;
+          },
+          "only fp32 is supported: small updates would vanish in the rounding of a narrower type",
+          "write fp32, or leave it out"}},
     {"main_grads_not_fp16", kError, "precision.main_grads", "main_grads must be fp32 or bf16",
      [](const Facts& f) {
        return NotFp16(f.job.precision().main_grads(), "sums of gradients can exceed fp16's range of 65504");
@@ -91,29 +84,26 @@ const Rule kRules[] = {
      ChecksFp8MomentsForget},
     {"main_grads_bf16_needs_shards", kError, "precision.main_grads",
      "bf16 main_grads require sharded gradients",
-     [](const Facts& f) -> Findings {
-       if (f.job.precision().main_grads() != v1::DTYPE_BF16 || f.shards_grads()) return {};
-       return {{"this strategy accumulates unsharded gradients in fp32",
-                "write fp32, or use strategy: optim_grads or optim_grads_params"}};
-     }},
+     When{
+         [](const Facts& f) { return f.job.precision().main_grads() == v1::DTYPE_BF16 && !f.shards_grads(); },
+         "this strategy accumulates unsharded gradients in fp32",
+         "write fp32, or use strategy: optim_grads or optim_grads_params"}},
     {"main_grads_bf16_without_outer", kError, "precision.main_grads",
      "bf16 main_grads are not supported with fsdp.outer",
-     [](const Facts& f) -> Findings {
-       if (f.job.precision().main_grads() != v1::DTYPE_BF16 || f.outer_size() == 1) return {};
-       return {{"gradient shards are reduced over replicas in fp32", "write fp32, or leave fsdp.outer out"}};
-     }},
+     When{[](const Facts& f) {
+            return f.job.precision().main_grads() == v1::DTYPE_BF16 && f.outer_size() != 1;
+          },
+          "gradient shards are reduced over replicas in fp32", "write fp32, or leave fsdp.outer out"}},
     {"grad_comm_bf16_needs_shards", kError, "precision.grad_comm",
      "bf16 grad_comm requires sharded gradients",
-     [](const Facts& f) -> Findings {
-       if (f.job.precision().grad_comm() != v1::DTYPE_BF16 || f.shards_grads()) return {};
-       return {{"this strategy reduces accumulated gradients in fp32",
-                "write fp32, or use strategy: optim_grads or optim_grads_params"}};
-     }},
+     When{[](const Facts& f) { return f.job.precision().grad_comm() == v1::DTYPE_BF16 && !f.shards_grads(); },
+          "this strategy reduces accumulated gradients in fp32",
+          "write fp32, or use strategy: optim_grads or optim_grads_params"}},
     {"fp16_on_cpu_is_slow", kWarn, "precision.compute", "fp16 is slow on CPU",
-     [](const Facts& f) -> Findings {
-       if (f.compute() != DType::kFp16 || f.job.resources().device() != v1::DEVICE_CPU) return {};
-       return {{"CPUs convert fp16 to fp32 for every product", "fine for a test; else use fp32"}};
-     }},
+     When{[](const Facts& f) {
+            return f.compute() == DType::kFp16 && f.job.resources().device() == v1::DEVICE_CPU;
+          },
+          "CPUs convert fp16 to fp32 for every product", "fine for a test; else use fp32"}},
     {"loss_scale_range", kError, "precision.loss_scale",
      "the loss scale and its growth interval must be positive",
      [](const Facts& f) -> Findings {
@@ -131,11 +121,11 @@ const Rule kRules[] = {
      }},
     {"loss_scale_without_fp16", kWarn, "precision.loss_scale",
      "loss_scale has no effect unless compute is fp16",
-     [](const Facts& f) -> Findings {
-       if (!f.job.precision().has_loss_scale() || f.compute() == DType::kFp16) return {};
-       if (!f.IsValid({"precision.compute"})) return {};
-       return {{"only fp16 needs loss scaling; the scale is not used", "leave loss_scale out"}};
-     }},
+     When{[](const Facts& f) {
+            return f.job.precision().has_loss_scale() && f.compute() != DType::kFp16 &&
+                   f.IsValid({"precision.compute"});
+          },
+          "only fp16 needs loss scaling; the scale is not used", "leave loss_scale out"}},
 };
 
 }  // namespace
@@ -144,9 +134,6 @@ bool MomentsMayBeFp8(const v1::Optimizer& optimizer) {
   return !optimizer.has_sgd() && optimizer.clip_norm() > 0 && optimizer.clip_norm() <= kFp8MomentNorm;
 }
 
-const std::vector<Rule>& PrecisionRules() {
-  static const auto* rules = new std::vector<Rule>(std::begin(kRules), std::end(kRules));
-  return *rules;
-}
+absl::Span<const Rule> PrecisionRules() { return kRules; }
 
 }  // namespace fsdpd

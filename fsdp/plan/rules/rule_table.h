@@ -5,7 +5,12 @@
 // causes are reported.
 #pragma once
 
+#include <absl/types/span.h>
+
+#include <limits>
+#include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "base/spec_text/violation.h"
@@ -14,6 +19,10 @@
 #include "proto/fsdpd/v1/job.pb.h"
 
 namespace fsdpd {
+
+inline constexpr ViolationLevel kError = ViolationLevel::kError;
+inline constexpr ViolationLevel kAdjust = ViolationLevel::kAdjust;
+inline constexpr ViolationLevel kWarn = ViolationLevel::kWarn;
 
 class Facts {
  public:
@@ -35,8 +44,10 @@ class Facts {
   // Node count and ranks per node are valid and within limits; the device may be unknown.
   bool WorldIsKnown() const;
 
-  ModelConfig model() const;  // REQUIRES: ModelIsKnown().
-  int64_t layers() const;     // REQUIRES: ModelIsKnown(), like param_names().
+  ModelConfig model() const;                 // REQUIRES: ModelIsKnown().
+  std::optional<LlamaConfig> llama() const;  // Empty: another family, or unknown.
+  bool HasOtherFamily() const;               // A known model that is not of the Llama family.
+  int64_t layers() const;                    // REQUIRES: ModelIsKnown(), like param_names().
   // Full names, as patterns match them: "layer.0.attention.wq".
   std::vector<std::string> param_names() const;
   int64_t world() const;         // REQUIRES: WorldIsKnown().
@@ -65,41 +76,73 @@ struct Finding {
 };
 using Findings = std::vector<Finding>;
 
+// A rule's check: limits of the number at its field, a condition with fixed texts, or a function.
+
+inline constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
+
+// The number at the rule's field must be in [least, most]; a real number must be finite and, if `least` is 1,
+// above 0; an enum value must be known. A field that is not set is valid unless it is `required`, and every
+// field is valid if the message that contains it is not set.
+struct Limits {
+  int64_t least = 0;
+  int64_t most = kUnlimited;
+  const char* fix = "";
+  bool required = false;
+  const char* name = nullptr;  // In the reason; null: the last part of the field.
+};
+constexpr Limits Between(int64_t least, int64_t most, const char* fix) { return {least, most, fix}; }
+constexpr Limits Required(int64_t most, const char* fix) { return {1, most, fix, true}; }
+constexpr Limits Positive(const char* fix) { return {1, kUnlimited, fix}; }
+constexpr Limits NotNegative(const char* fix) { return {0, kUnlimited, fix}; }
+constexpr Limits Known(const char* fix) { return {0, 0, fix}; }
+
+struct When {
+  bool (*is_violated)(const Facts&);
+  const char* reason;
+  const char* fix;
+  const char* before = "";  // Only for adjustments, like `after`.
+  const char* after = "";
+};
+
 struct Rule {
   const char* id;
   ViolationLevel level;
   const char* field;
   const char* text;  // What must hold, in one line; docs/rules.md lists it.
-  Findings (*check)(const Facts&);
+  std::variant<Findings (*)(const Facts&), Limits, When> check;
 };
 
 // In the table's order.
-const std::vector<Rule>& ModelRules();          // name, model
-const std::vector<Rule>& LatentRules();         // model.llama.latent_attention
-const std::vector<Rule>& ExpertsRules();        // model.llama.experts
-const std::vector<Rule>& PluginRules();         // model.plugin
-const std::vector<Rule>& DataRules();           // data
-const std::vector<Rule>& RuntimeRules();        // resources, fsdp, priority, restart, telemetry
-const std::vector<Rule>& PipelineRules();       // parallel.pipeline, .pipeline_chunks, .stage_units
-const std::vector<Rule>& ParallelRules();       // parallel
-const std::vector<Rule>& TrainRules();          // train, schedule
-const std::vector<Rule>& CheckpointRules();     // checkpoint
-const std::vector<Rule>& BadStepRules();        // train.on_nonfinite, train.on_spike
-const std::vector<Rule>& DeterministicRules();  // train.deterministic
-const std::vector<Rule>& OffloadRules();        // fsdp.offload, fsdp.memory
-const std::vector<Rule>& OptimizerRules();      // optimizer
-const std::vector<Rule>& PrecisionRules();      // precision
-const std::vector<Rule>& Fp8Rules();            // precision.fp8, and compute: fp8
-const std::vector<Rule>& EnvRules();            // env
-const std::vector<Rule>& ElasticRules();        // restart.elastic
+absl::Span<const Rule> ModelRules();          // name, model
+absl::Span<const Rule> LatentRules();         // model.llama.latent_attention
+absl::Span<const Rule> ExpertsRules();        // model.llama.experts
+absl::Span<const Rule> PluginRules();         // model.plugin
+absl::Span<const Rule> DataRules();           // data
+absl::Span<const Rule> RuntimeRules();        // resources, fsdp, priority, restart, telemetry
+absl::Span<const Rule> PipelineRules();       // parallel.pipeline, .pipeline_chunks, .stage_units
+absl::Span<const Rule> ParallelRules();       // parallel
+absl::Span<const Rule> TrainRules();          // train, schedule
+absl::Span<const Rule> CheckpointRules();     // checkpoint
+absl::Span<const Rule> BadStepRules();        // train.on_nonfinite, train.on_spike
+absl::Span<const Rule> DeterministicRules();  // train.deterministic
+absl::Span<const Rule> OffloadRules();        // fsdp.offload, fsdp.memory
+absl::Span<const Rule> OptimizerRules();      // optimizer
+absl::Span<const Rule> PrecisionRules();      // precision
+absl::Span<const Rule> Fp8Rules();            // precision.fp8, and compute: fp8
+absl::Span<const Rule> EnvRules();            // env
+absl::Span<const Rule> ElasticRules();        // restart.elastic
 
 // Checks shared by several sections of the table.
-Findings NotNegative(double value, const char* name, const char* fix);
-Findings Positive(double value, const char* name, const std::string& fix);
-Findings Between(int64_t value, int64_t most, const char* name, const std::string& fix);  // Valid: 1..most.
+Findings CheckLimits(const Facts& f, const std::string& field, const Limits& limits);
+Findings CheckNotNegative(double value, const std::string& name, const std::string& fix);
+Findings CheckPositive(double value, const std::string& name, const std::string& fix);
+Findings CheckRange(int64_t value, int64_t least, int64_t most, const std::string& name,
+                    const std::string& fix);
 // For a required field that is not set, which is reported differently from a 0.
-Findings Missing(const char* name, const std::string& fix);
+Findings Missing(const std::string& name, const std::string& fix);
 // Checks a path that ranks on any node open: rejects a relative path or one with `..`. Empty: valid.
 Findings CheckPath(const std::string& path);
+// Adds the findings to `all`, as findings of that field.
+void AddFindings(Findings findings, const std::string& field, Findings* all);
 
 }  // namespace fsdpd

@@ -22,9 +22,6 @@ Violations CheckJob(const v1::JobSpec& job, const std::vector<std::string>& unpa
 // the agents, decides.
 constexpr char kEnvNeedsPermission[] = "env_needs_permission";
 
-// Whether the field is `parent` or below it: "data.tokens[1].path" is within "data.tokens".
-bool IsWithin(const std::string& field, const std::string& parent);
-
 // Whether this optimizer supports fp8 moments (rule fp8_moments_clipped). Shared by several rules that
 // suggest a moment type. Reads no field with a nonzero default, so defaults need not be filled in.
 bool MomentsMayBeFp8(const v1::Optimizer& optimizer);

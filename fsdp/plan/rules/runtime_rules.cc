@@ -6,14 +6,11 @@
 #include "base/rank/trace_file.h"
 #include "base/text.h"
 #include "fsdp/plan/layout/layout.h"
+#include "fsdp/plan/model/describe_model.h"
 #include "fsdp/plan/rules/rule_table.h"
 
 namespace fsdpd {
 namespace {
-
-constexpr ViolationLevel kError = ViolationLevel::kError;
-constexpr ViolationLevel kAdjust = ViolationLevel::kAdjust;
-constexpr ViolationLevel kWarn = ViolationLevel::kWarn;
 
 constexpr int64_t kMaxAttempts = 100;
 constexpr int64_t kMaxPriority = 1000;
@@ -23,10 +20,6 @@ constexpr int64_t kMaxHangSeconds = 86400;
 // Below this many parameters per rank, collectives are latency-bound: a GPU all-gather takes about 10 us at
 // any size under 64 KiB.
 constexpr int64_t kFewParametersPerRank = 16384;
-
-Findings Count(int64_t value, const char* name) {
-  return Between(value, kMaxWorld, name, "omit it (default: 1)");
-}
 
 // Upper bound of the whole model's gathered bytes (FP8 matrices take half of it). REQUIRES: model, resources
 // and precision are valid.
@@ -50,14 +43,15 @@ bool GathersEachPass(const Facts& f) {
   return f.strategy() == v1::STRATEGY_OPTIM_GRADS_PARAMS && !f.job.fsdp().keep_gathered();
 }
 
+bool ShardsOverOuter(const Facts& f) { return f.job.fsdp().outer().strategy() == v1::STRATEGY_OPTIM; }
+
 bool IsComplete(const Facts& f) { return f.strategy() == v1::STRATEGY_NO_SHARD; }
 
 const Rule kRules[] = {
     {"nodes_range", kError, "resources.nodes", "nodes must be positive and at most 16384",
-     [](const Facts& f) { return Count(f.job.resources().nodes(), "nodes"); }},
+     Between(1, kMaxWorld, "omit it (default: 1)")},
     {"ranks_per_node_range", kError, "resources.ranks_per_node",
-     "ranks_per_node must be positive and at most 16384",
-     [](const Facts& f) { return Count(f.job.resources().ranks_per_node(), "ranks_per_node"); }},
+     "ranks_per_node must be positive and at most 16384", Between(1, kMaxWorld, "omit it (default: 1)")},
     {"world_bounded", kError, "resources", "nodes x ranks_per_node must be at most 16384",
      [](const Facts& f) -> Findings {
        if (!f.IsValid({"resources.nodes", "resources.ranks_per_node"}) || f.world() <= kMaxWorld) return {};
@@ -66,12 +60,7 @@ const Rule kRules[] = {
                 "use fewer nodes or fewer ranks per node"}};
      }},
     {"device_known", kError, "resources.device", "device must be cpu or cuda",
-     [](const Facts& f) -> Findings {
-       if (v1::Device_IsValid(f.job.resources().device())) return {};
-       return {
-           {absl::StrCat("device number ", static_cast<int>(f.job.resources().device()), " is not supported"),
-            "write device: cpu or device: cuda"}};
-     }},
+     Known("write device: cpu or device: cuda")},
     {"memory_budget_positive", kError, "resources.memory_budget_bytes",
      "memory_budget_bytes must be positive",
      [](const Facts& f) -> Findings {
@@ -90,19 +79,10 @@ const Rule kRules[] = {
      }},
     {"strategy_known", kError, "fsdp.strategy",
      "strategy must be no_shard, optim, optim_grads or optim_grads_params",
-     [](const Facts& f) -> Findings {
-       if (v1::Strategy_IsValid(f.job.fsdp().strategy())) return {};
-       return {
-           {absl::StrCat("strategy number ", static_cast<int>(f.job.fsdp().strategy()), " is not supported"),
-            "write no_shard, optim, optim_grads or optim_grads_params"}};
-     }},
+     Known("write no_shard, optim, optim_grads or optim_grads_params")},
     {"prefetch_not_negative", kError, "fsdp.prefetch_bytes", "prefetch_bytes must not be negative",
-     [](const Facts& f) -> Findings {
-       if (f.job.fsdp().prefetch_bytes() >= 0) return {};
-       return {
-           {absl::StrCat("prefetch_bytes is ", f.job.fsdp().prefetch_bytes(), " and cannot be negative"),
-            "write 0 to gather each unit only when it is needed, or omit it (default: the largest unit)"}};
-     }},
+     NotNegative(
+         "write 0 to gather each unit only when it is needed, or omit it (default: the largest unit)")},
     {"prefetch_without_gathers", kAdjust, "fsdp.prefetch_bytes",
      "prefetch_bytes has no effect unless parameters are gathered per pass",
      [](const Facts& f) -> Findings {
@@ -124,19 +104,9 @@ const Rule kRules[] = {
                 absl::StrCat(all)}};
      }},
     {"recompute_known", kError, "fsdp.recompute", "recompute must be auto, none, selective or full",
-     [](const Facts& f) -> Findings {
-       if (v1::Recompute_IsValid(f.job.fsdp().recompute())) return {};
-       return {{absl::StrCat("recompute number ", static_cast<int>(f.job.fsdp().recompute()),
-                             " is not supported"),
-                "write recompute: none, selective, full or auto"}};
-     }},
+     Known("write recompute: none, selective, full or auto")},
     {"recompute_layers_range", kError, "fsdp.recompute_layers", "recompute_layers must not be negative",
-     [](const Facts& f) -> Findings {
-       if (f.job.fsdp().recompute_layers() >= 0) return {};
-       return {
-           {absl::StrCat("recompute_layers is ", f.job.fsdp().recompute_layers(), " and cannot be negative"),
-            "omit it (default: all layers)"}};
-     }},
+     NotNegative("omit it (default: all layers)")},
     {"recompute_layers_above_model", kAdjust, "fsdp.recompute_layers",
      "recompute_layers above the number of layers has no effect",
      [](const Facts& f) -> Findings {
@@ -156,10 +126,10 @@ const Rule kRules[] = {
      }},
     {"keep_gathered_without_params", kAdjust, "fsdp.keep_gathered",
      "keep_gathered has no effect unless parameters are sharded",
-     [](const Facts& f) -> Findings {
-       if (!f.job.fsdp().keep_gathered() || f.strategy() == v1::STRATEGY_OPTIM_GRADS_PARAMS) return {};
-       return {{"this strategy does not shard parameters", "leave it out", "", "true", "false"}};
-     }},
+     When{[](const Facts& f) {
+            return f.job.fsdp().keep_gathered() && f.strategy() != v1::STRATEGY_OPTIM_GRADS_PARAMS;
+          },
+          "this strategy does not shard parameters", "leave it out", "true", "false"}},
     {"outer_size_divides", kError, "fsdp.outer.size", "the number of ranks must be a multiple of outer.size",
      [](const Facts& f) -> Findings {
        const int64_t size = f.job.fsdp().outer().size();
@@ -170,43 +140,33 @@ const Rule kRules[] = {
                 "choose a divisor of the number of ranks, usually the number of nodes"}};
      }},
     {"outer_without_shards", kError, "fsdp.outer.size", "fsdp.outer is not supported with strategy: no_shard",
-     [](const Facts& f) -> Findings {
-       if (f.outer_size() == 1 || !IsComplete(f)) return {};
-       return {{"with no_shard every rank already holds a full replica",
-                "leave fsdp.outer out, or use a strategy that shards"}};
-     }},
+     When{[](const Facts& f) { return f.outer_size() > 1 && IsComplete(f); },
+          "with no_shard every rank already holds a full replica",
+          "leave fsdp.outer out, or use a strategy that shards"}},
     {"outer_strategy_known", kError, "fsdp.outer.strategy", "outer.strategy must be no_shard or optim",
-     [](const Facts& f) -> Findings {
-       const v1::Strategy strategy = f.job.fsdp().outer().strategy();
-       if (strategy == v1::STRATEGY_UNSPECIFIED || strategy == v1::STRATEGY_NO_SHARD ||
-           strategy == v1::STRATEGY_OPTIM) {
-         return {};
-       }
-       return {
-           {"only no_shard and optim are supported over the outer axis (gradients and parameters are sharded "
-            "within a replica)",
-            "write strategy: no_shard (HSDP) or strategy: optim (HFSDP)"}};
-     }},
+     When{[](const Facts& f) {
+            const v1::Strategy strategy = f.job.fsdp().outer().strategy();
+            return strategy != v1::STRATEGY_UNSPECIFIED && strategy != v1::STRATEGY_NO_SHARD &&
+                   strategy != v1::STRATEGY_OPTIM;
+          },
+          "only no_shard and optim are supported over the outer axis (gradients and parameters are sharded "
+          "within a replica)",
+          "write strategy: no_shard (HSDP) or strategy: optim (HFSDP)"}},
     {"outer_optim_needs_params", kError, "fsdp.outer.strategy",
      "outer.strategy: optim requires strategy: optim_grads_params",
-     [](const Facts& f) -> Findings {
-       if (f.job.fsdp().outer().strategy() != v1::STRATEGY_OPTIM || f.outer_size() == 1) return {};
-       if (f.strategy() == v1::STRATEGY_OPTIM_GRADS_PARAMS) return {};
-       return {{"optimizer state can be sharded over replicas only with fsdp.strategy: optim_grads_params",
-                "write fsdp.strategy: optim_grads_params, or outer: {strategy: no_shard}"}};
-     }},
+     When{[](const Facts& f) {
+            return ShardsOverOuter(f) && f.outer_size() > 1 &&
+                   f.strategy() != v1::STRATEGY_OPTIM_GRADS_PARAMS;
+          },
+          "optimizer state can be sharded over replicas only with fsdp.strategy: optim_grads_params",
+          "write fsdp.strategy: optim_grads_params, or outer: {strategy: no_shard}"}},
     {"outer_strategy_without_axis", kAdjust, "fsdp.outer.strategy",
      "outer.strategy has no effect without an outer axis",
-     [](const Facts& f) -> Findings {
-       if (f.job.fsdp().outer().strategy() != v1::STRATEGY_OPTIM || f.outer_size() != 1) return {};
-       return {{"the outer axis has size 1: there are no replicas to shard over",
-                "set outer.size, or leave it out", "", "optim", "no_shard"}};
-     }},
+     When{[](const Facts& f) { return ShardsOverOuter(f) && f.outer_size() == 1; },
+          "the outer axis has size 1: there are no replicas to shard over", "set outer.size, or leave it out",
+          "optim", "no_shard"}},
     {"max_attempts_range", kError, "restart.max_attempts", "max_attempts must be between 1 and 100",
-     [](const Facts& f) {
-       return Between(f.job.restart().max_attempts(), kMaxAttempts, "max_attempts",
-                      "omit it (default: 1, or 3 if the job writes periodic checkpoints)");
-     }},
+     Between(1, kMaxAttempts, "omit it (default: 1, or 3 if the job writes periodic checkpoints)")},
     {"hang_seconds_range", kError, "restart.hang_seconds",
      "hang_seconds must be 0 (off) or between 5 and 86400",
      [](const Facts& f) -> Findings {
@@ -219,24 +179,16 @@ const Rule kRules[] = {
                          ", 0 to disable hang detection, or omit it (default: 30)")}};
      }},
     {"priority_range", kError, "priority", "priority must be between -1000 and 1000",
-     [](const Facts& f) -> Findings {
-       const int64_t priority = f.job.priority();
-       if (priority >= -kMaxPriority && priority <= kMaxPriority) return {};
-       return {{absl::StrCat("priority is ", priority, " and must be between -", kMaxPriority, " and ",
-                             kMaxPriority),
-                "write a number in this range; higher runs first, the default is 0"}};
-     }},
+     Between(-kMaxPriority, kMaxPriority,
+             "write a number in this range; higher runs first, the default is 0")},
     {"restart_without_checkpoint", kWarn, "restart.max_attempts",
      "max_attempts above 1 without periodic checkpoints restarts from step 1",
-     [](const Facts& f) -> Findings {
-       const int64_t attempts = f.job.restart().max_attempts();
-       if (attempts <= 1 || !f.IsValid({"restart", "checkpoint"})) return {};
-       const v1::Checkpoint& checkpoint = f.job.checkpoint();
-       const bool between = checkpoint.every_steps() > 0 || checkpoint.every_minutes() > 0;
-       if (!checkpoint.dir().empty() && between) return {};
-       return {{"without periodic checkpoints each attempt restarts from step 1",
-                "write checkpoint: {dir: DIR, every_steps: N}; ignore this for short jobs"}};
-     }},
+     When{[](const Facts& f) {
+            return f.job.restart().max_attempts() > 1 && f.IsValid({"restart", "checkpoint"}) &&
+                   !SavesBetween(f.job.checkpoint());
+          },
+          "without periodic checkpoints each attempt restarts from step 1",
+          "write checkpoint: {dir: DIR, every_steps: N}; ignore this for short jobs"}},
     {"trace_steps_count", kError, "telemetry.trace_steps", "trace_steps must have at most 16 entries",
      [](const Facts& f) -> Findings {
        const int steps = f.job.telemetry().trace_steps_size();
@@ -283,9 +235,6 @@ const Rule kRules[] = {
 
 }  // namespace
 
-const std::vector<Rule>& RuntimeRules() {
-  static const auto* rules = new std::vector<Rule>(std::begin(kRules), std::end(kRules));
-  return *rules;
-}
+absl::Span<const Rule> RuntimeRules() { return kRules; }
 
 }  // namespace fsdpd

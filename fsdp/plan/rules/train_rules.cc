@@ -10,8 +10,6 @@
 namespace fsdpd {
 namespace {
 
-constexpr ViolationLevel kError = ViolationLevel::kError;
-
 constexpr int64_t kMaxSteps = 1000000000;
 constexpr int64_t kMaxMicroBatch = 1 << 20;
 constexpr int64_t kMaxGlobalBatch = int64_t{1} << 31;
@@ -70,15 +68,9 @@ Findings ChecksFrozen(const Facts& f) {
 
 const Rule kRules[] = {
     {"steps_range", kError, "train.steps", "steps must be positive and at most 10^9",
-     [](const Facts& f) -> Findings {
-       const char* fix = "write how many optimizer steps to take, for example steps: 1000";
-       if (!f.job.train().has_steps()) return Missing("steps", fix);
-       return Between(f.job.train().steps(), kMaxSteps, "steps", fix);
-     }},
+     Required(kMaxSteps, "write how many optimizer steps to take, for example steps: 1000")},
     {"micro_batch_range", kError, "train.micro_batch", "micro_batch must be positive and at most 2^20",
-     [](const Facts& f) {
-       return Between(f.job.train().micro_batch(), kMaxMicroBatch, "micro_batch", "omit it (default: 1)");
-     }},
+     Between(1, kMaxMicroBatch, "omit it (default: 1)")},
     {"micro_batch_tokens", kError, "train.micro_batch",
      "micro_batch x sequence_length must be at most 2^24 tokens",
      [](const Facts& f) -> Findings {
@@ -93,11 +85,7 @@ const Rule kRules[] = {
                              " or less; gradient accumulation keeps global_batch")}};
      }},
     {"global_batch_range", kError, "train.global_batch", "global_batch must be positive and at most 2^31",
-     [](const Facts& f) -> Findings {
-       if (!f.job.train().has_global_batch()) return {};
-       return Between(f.job.train().global_batch(), kMaxGlobalBatch, "global_batch",
-                      "omit it (default: micro_batch x ranks)");
-     }},
+     Between(1, kMaxGlobalBatch, "omit it (default: micro_batch x ranks)")},
     {"global_batch_divisible", kError, "train.global_batch",
      "global_batch must be a multiple of micro_batch x ranks",
      [](const Facts& f) -> Findings {
@@ -128,11 +116,7 @@ const Rule kRules[] = {
                              kMaxUnitRuns / units, " micro-batches")}};
      }},
     {"seed_not_negative", kError, "train.seed", "seed must not be negative",
-     [](const Facts& f) -> Findings {
-       if (f.job.train().seed() >= 0) return {};
-       return {{absl::StrCat("the seed is ", f.job.train().seed(), " and cannot be negative"),
-                "write 0 or a positive number, or omit it (default: 1)"}};
-     }},
+     Limits{0, kUnlimited, "write 0 or a positive number, or omit it (default: 1)", false, "the seed"}},
     {"initial_std_positive", kError, "train.initial", "initial deviations must be above 0",
      [](const Facts& f) -> Findings {
        const v1::InitialValues& initial = f.job.train().initial();
@@ -148,32 +132,18 @@ const Rule kRules[] = {
        return findings;
      }},
     {"initial_not_for_plugins", kError, "train.initial", "train.initial is not supported with plug-in models",
-     [](const Facts& f) -> Findings {
-       if (!f.job.model().has_plugin() || !f.job.train().has_initial()) return {};
-       return {{"plug-in models initialize their own parameters",
-                "leave it out, or pass it in model.plugin.args"}};
-     }},
+     When{[](const Facts& f) { return f.job.model().has_plugin() && f.job.train().has_initial(); },
+          "plug-in models initialize their own parameters", "leave it out, or pass it in model.plugin.args"}},
     {"evaluation_interval_positive", kError, "train.evaluation.every_steps", "every_steps must be positive",
-     [](const Facts& f) -> Findings {
-       const int64_t every = f.job.train().evaluation().every_steps();
-       if (!f.job.train().has_evaluation() || every >= 1) return {};
-       const char* fix = "write for example every_steps: 100, or leave evaluation out";
-       if (!f.job.train().evaluation().has_every_steps()) return Missing("every_steps", fix);
-       return {{absl::StrCat("every_steps is ", every, " and must be at least 1"), fix}};
-     }},
+     Required(kUnlimited, "write for example every_steps: 100, or leave evaluation out")},
     {"evaluation_samples_positive", kError, "train.evaluation.samples", "samples must be positive",
-     [](const Facts& f) -> Findings {
-       const v1::Evaluation& evaluation = f.job.train().evaluation();
-       if (!evaluation.has_samples() || evaluation.samples() >= 1) return {};
-       return {{absl::StrCat("samples is ", evaluation.samples(), " and must be at least 1"),
-                "omit it to use all of the validation data"}};
-     }},
+     Positive("omit it to use all of the validation data")},
     {"evaluation_without_data", kError, "train.evaluation", "train.evaluation requires data.validation",
-     [](const Facts& f) -> Findings {
-       if (!f.job.train().has_evaluation() || !f.job.data().validation().empty()) return {};
-       if (!f.IsValid({"data.validation"})) return {};
-       return {{"there is no validation data", "write data: {validation: [{path: FILE}]}, or leave it out"}};
-     }},
+     When{[](const Facts& f) {
+            return f.job.train().has_evaluation() && f.job.data().validation().empty() &&
+                   f.IsValid({"data.validation"});
+          },
+          "there is no validation data", "write data: {validation: [{path: FILE}]}, or leave it out"}},
     {"frozen_matches", kError, "train.frozen",
      "each pattern must match a parameter, and some parameter must be trainable", ChecksFrozen},
     {"warmup_not_negative", kError, "schedule", "warmup_steps must not be negative",
@@ -218,9 +188,6 @@ const Rule kRules[] = {
 
 }  // namespace
 
-const std::vector<Rule>& TrainRules() {
-  static const auto* rules = new std::vector<Rule>(std::begin(kRules), std::end(kRules));
-  return *rules;
-}
+absl::Span<const Rule> TrainRules() { return kRules; }
 
 }  // namespace fsdpd

@@ -8,7 +8,6 @@
 
 #include "fsdp/plan/rules/rules.h"
 #include "fsdp/plan/spec/defaults.h"
-#include "fsdp/plan/spec/global_batch.h"
 #include "fsdp/plan/spec/spec.h"
 
 namespace fsdpd {
@@ -44,15 +43,9 @@ std::vector<int64_t> DivisorsOf(int64_t number) {
   return divisors;
 }
 
-int64_t TensorOf(const v1::JobSpec& job) {
-  return job.parallel().has_tensor() ? std::max<int64_t>(job.parallel().tensor(), 1) : 1;
-}
-int64_t ContextOf(const v1::JobSpec& job) {
-  return job.parallel().has_context() ? std::max<int64_t>(job.parallel().context(), 1) : 1;
-}
-int64_t PipelineOf(const v1::JobSpec& job) {
-  return job.parallel().has_pipeline() ? std::max<int64_t>(job.parallel().pipeline(), 1) : 1;
-}
+int64_t TensorOf(const v1::JobSpec& job) { return std::max<int64_t>(job.parallel().tensor(), 1); }
+int64_t ContextOf(const v1::JobSpec& job) { return std::max<int64_t>(job.parallel().context(), 1); }
+int64_t PipelineOf(const v1::JobSpec& job) { return std::max<int64_t>(job.parallel().pipeline(), 1); }
 int64_t Sharing(const v1::JobSpec& job) { return PipelineOf(job) * TensorOf(job) * ContextOf(job); }
 
 // Groups that neither divide a node nor fill whole nodes straddle node boundaries, which is never faster.
@@ -290,9 +283,9 @@ bool IsHeld(const std::string& field, const std::vector<std::string>& held) {
 }
 
 std::optional<Violation> WhyNoStages(const v1::JobSpec& job) {
-  const v1::Resources resources = WithDefaults(job, nullptr).resources();
-  const int64_t world = resources.nodes() * resources.ranks_per_node();
-  const Fixed fixed{world, resources.ranks_per_node(), 1};
+  const v1::JobSpec filled = WithDefaults(job, nullptr);
+  const int64_t world = RanksOf(filled);
+  const Fixed fixed{world, filled.resources().ranks_per_node(), 1};
   for (const int64_t stages : DivisorsOf(world)) {
     if (stages == 1 || !FitsNodes(fixed, world / stages)) continue;
     const Violations violations = ViolationsOfStages(job, stages);
@@ -305,9 +298,8 @@ std::optional<Violation> WhyNoStages(const v1::JobSpec& job) {
 void VisitCandidates(const v1::JobSpec& job, const std::vector<std::string>& held,
                      const std::function<Visit(const v1::JobSpec&)>& visit,
                      const std::function<bool()>& is_over) {
-  const v1::Resources resources = WithDefaults(job, nullptr).resources();
-  const Fixed fixed{resources.nodes() * resources.ranks_per_node(), resources.ranks_per_node(),
-                    GlobalBatchOf(job)};
+  const v1::JobSpec filled = WithDefaults(job, nullptr);
+  const Fixed fixed{RanksOf(filled), filled.resources().ranks_per_node(), GlobalBatchOf(job)};
   v1::JobSpec open = job;
   open.mutable_train()->set_global_batch(fixed.global_batch);
   if (!IsHeld(kRecompute, held)) {

@@ -30,11 +30,9 @@ Violations CheckHeld(const std::vector<std::string>& held);
 // Whether the search must keep the job's value of a field.
 bool IsHeld(const std::string& field, const std::vector<std::string>& held);
 
-// Global batch of the job as written. REQUIRES: its resources and parallel are positive.
-int64_t GlobalBatchOf(const v1::JobSpec& job);
-
 // Why pipeline parallelism is not searched: the violation for the smallest stage count. Empty if some count
-// is valid, or if the world size has no divisor. REQUIRES: as GlobalBatchOf.
+// is valid, or if the world size has no divisor. REQUIRES: the job's resources and parallel are positive; so
+// does VisitCandidates.
 std::optional<Violation> WhyNoStages(const v1::JobSpec& job);
 
 enum class Visit {
@@ -46,7 +44,7 @@ enum class Visit {
 // Calls `visit` for each configuration. Recompute is left to the planner (`auto`: the cheapest that fits)
 // unless held. Configurations that differ only in micro-batch size are visited in a row, smallest first.
 // `is_over` (null: never) is polled before each configuration and while skipping invalid ones; returning true
-// stops the visit. REQUIRES: as GlobalBatchOf.
+// stops the visit.
 void VisitCandidates(const v1::JobSpec& job, const std::vector<std::string>& held,
                      const std::function<Visit(const v1::JobSpec&)>& visit,
                      const std::function<bool()>& is_over = nullptr);

@@ -19,7 +19,6 @@
 #include "fsdp/plan/resolve.h"
 #include "fsdp/plan/rules/rules.h"
 #include "fsdp/plan/search/candidates.h"
-#include "fsdp/plan/spec/global_batch.h"
 
 namespace fsdpd {
 namespace {
@@ -94,14 +93,10 @@ class Search {
     const v1::JobSpec filled = WithDefaults(job_, nullptr);
     const auto sound = [](int64_t value) { return value > 0 && value < int64_t{1} << 31; };
     return sound(filled.resources().nodes()) && sound(filled.resources().ranks_per_node()) &&
-           filled.resources().nodes() * filled.resources().ranks_per_node() <= kMaxWorld &&
-           sound(filled.parallel().tensor()) && sound(filled.parallel().context()) &&
-           sound(filled.parallel().pipeline()) && filled.parallel().pipeline() <= kMaxWorld &&
-           sound(filled.train().micro_batch()) && sound(GlobalBatchOf(job_)) && IsWithinRanks(filled);
-  }
-  static bool IsWithinRanks(const v1::JobSpec& filled) {
-    return filled.parallel().pipeline() * filled.parallel().tensor() * filled.parallel().context() <=
-           filled.resources().nodes() * filled.resources().ranks_per_node();
+           RanksOf(filled) <= kMaxWorld && sound(filled.parallel().tensor()) &&
+           sound(filled.parallel().context()) && sound(filled.parallel().pipeline()) &&
+           filled.parallel().pipeline() <= kMaxWorld && sound(filled.train().micro_batch()) &&
+           sound(GlobalBatchOf(job_)) && RanksPerSample(filled) <= RanksOf(filled);
   }
 
   double Spent() const { return options_.spent == nullptr ? 0 : options_.spent(); }
@@ -239,8 +234,7 @@ class Search {
   // Fills the fields shared by all configurations.
   void Describe() {
     v1::PlanSearch& search = searched_.search;
-    const v1::Resources resources = WithDefaults(job_, nullptr).resources();
-    search.set_world_size(resources.nodes() * resources.ranks_per_node());
+    search.set_world_size(RanksOf(WithDefaults(job_, nullptr)));
     search.set_global_batch(GlobalBatchOf(job_));
     search.set_sequence_length(job_.data().sequence_length());
     *search.mutable_profile() = ToProto(profile_);
@@ -307,7 +301,7 @@ class Search {
     *way.mutable_prediction() = std::move(*proto.mutable_prediction());
     way.mutable_prediction()->clear_profile();
     way.set_estimated_seconds(estimated_seconds);
-    way.set_program_hash(HashText(plan));
+    way.set_program_hash(plan.program_hash);
     way.set_fits(plan.accepted());
     return way;
   }

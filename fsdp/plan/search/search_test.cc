@@ -16,7 +16,7 @@
 #include "fsdp/plan/prediction.h"
 #include "fsdp/plan/rules/rules.h"
 #include "fsdp/plan/search/candidates.h"
-#include "fsdp/plan/spec/global_batch.h"
+#include "fsdp/plan/spec/defaults.h"
 
 namespace fsdpd {
 namespace {
@@ -124,7 +124,7 @@ TEST(Search, PlanMatchesSearchResult) {
   for (const v1::PlanSearch::Configuration& way : search.found()) {
     const Plan plan = MakePlan(way.spec(), FindProfile("h200")->budget_bytes());
     ASSERT_TRUE(plan.accepted());
-    EXPECT_EQ(HashText(plan), way.program_hash());
+    EXPECT_EQ(plan.program_hash, way.program_hash());
     EXPECT_EQ(plan.memory.peak_bytes, way.memory().peak_bytes());
     EXPECT_FALSE(way.spec().fsdp().recompute() == v1::RECOMPUTE_UNSPECIFIED);
   }
@@ -164,7 +164,7 @@ TEST(Search, FindsPipelineIfFaster) {
   EXPECT_LT(fastest.prediction().step_seconds(), search.as_written().prediction().step_seconds());
   const Plan plan = MakePlan(fastest.spec(), slow.budget_bytes());
   ASSERT_TRUE(plan.accepted());
-  EXPECT_EQ(HashText(plan), fastest.program_hash());
+  EXPECT_EQ(plan.program_hash, fastest.program_hash());
 }
 
 TEST(Search, SearchesExpertParallelForPresets) {

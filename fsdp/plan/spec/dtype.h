@@ -1,6 +1,7 @@
 // Element types of the planner. Separate from spec.h because CUDA kernels, compiled by nvcc, include it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace fsdpd {
@@ -11,7 +12,7 @@ constexpr int kFp8Step = 16;
 // With gradients clipped to at most this norm, no kFp8 moment overflows.
 constexpr double kFp8MomentNorm = 4;
 
-// kFp8 is e4m3 for gathered and multiplied weights, and the format of fsdp/kernels/fp8_moments.h for
+// kFp8 is e4m3 for gathered and multiplied weights, and the format of fsdp/kernels/fp8_moment_format.h for
 // optimizer moments. No sum is accumulated in kFp8.
 enum class DType { kFp32, kBf16, kFp16, kFp8 };
 
@@ -19,17 +20,8 @@ inline int64_t BytesOf(DType dtype) { return dtype == DType::kFp32 ? 4 : dtype =
 
 // The name in YAML.
 inline const char* NameOf(DType dtype) {
-  switch (dtype) {
-    case DType::kFp32:
-      return "fp32";
-    case DType::kBf16:
-      return "bf16";
-    case DType::kFp16:
-      return "fp16";
-    case DType::kFp8:
-      return "fp8";
-  }
-  return "?";
+  constexpr const char* kNames[] = {"fp32", "bf16", "fp16", "fp8"};
+  return kNames[static_cast<size_t>(dtype)];
 }
 
 }  // namespace fsdpd

@@ -4,20 +4,9 @@
 #include <tuple>
 
 #include "fsdp/plan/spec/defaults.h"
-#include "fsdp/plan/spec/global_batch.h"
 
 namespace fsdpd {
 namespace {
-
-int64_t RanksOf(const v1::JobSpec& filled) {
-  return filled.resources().nodes() * filled.resources().ranks_per_node();
-}
-
-// Ranks that work on the same sample.
-int64_t RanksPerSample(const v1::JobSpec& filled) {
-  const v1::Parallel& parallel = filled.parallel();
-  return parallel.pipeline() * parallel.context() * parallel.tensor();
-}
 
 // Drops replicas first, so that no rank holds a larger shard: keeps as many replicas as still have their old
 // size or more. If not even one fits, that replica is sharded over fewer ranks.

@@ -36,27 +36,14 @@ Strategy ToStrategy(v1::Strategy strategy) {
 }
 
 Recompute ToRecompute(v1::Recompute recompute) {
-  switch (recompute) {
-    case v1::RECOMPUTE_SELECTIVE:
-      return Recompute::kSelective;
-    case v1::RECOMPUTE_FULL:
-      return Recompute::kFull;
-    default:
-      return Recompute::kNone;
-  }
+  if (recompute == v1::RECOMPUTE_FULL) return Recompute::kFull;
+  return recompute == v1::RECOMPUTE_SELECTIVE ? Recompute::kSelective : Recompute::kNone;
 }
 
 TokenType ToTokenType(v1::TokenType type) {
-  switch (type) {
-    case v1::TOKEN_TYPE_U8:
-      return TokenType::kU8;
-    case v1::TOKEN_TYPE_U32:
-      return TokenType::kU32;
-    case v1::TOKEN_TYPE_MEGATRON:
-      return TokenType::kMegatron;
-    default:
-      return TokenType::kU16;
-  }
+  if (type == v1::TOKEN_TYPE_U8) return TokenType::kU8;
+  if (type == v1::TOKEN_TYPE_U32) return TokenType::kU32;
+  return type == v1::TOKEN_TYPE_MEGATRON ? TokenType::kMegatron : TokenType::kU16;
 }
 
 std::vector<TokenSource> ToSources(const google::protobuf::RepeatedPtrField<v1::TokenFile>& files) {
@@ -132,14 +119,8 @@ ScheduleConfig ToSchedule(const v1::Schedule& schedule) {
 }
 
 StepAction ToAction(v1::StepAction action) {
-  switch (action) {
-    case v1::STEP_ACTION_SKIP:
-      return StepAction::kSkip;
-    case v1::STEP_ACTION_REWIND:
-      return StepAction::kRewind;
-    default:
-      return StepAction::kStop;
-  }
+  if (action == v1::STEP_ACTION_SKIP) return StepAction::kSkip;
+  return action == v1::STEP_ACTION_REWIND ? StepAction::kRewind : StepAction::kStop;
 }
 
 OnSpikeConfig ToOnSpike(const v1::OnSpike& on) {
@@ -271,17 +252,8 @@ PluginConfig ToPlugin(const v1::Plugin& plugin) {
 }  // namespace
 
 const char* NameOf(Strategy strategy) {
-  switch (strategy) {
-    case Strategy::kNoShard:
-      return "no_shard";
-    case Strategy::kOptim:
-      return "optim";
-    case Strategy::kOptimGrads:
-      return "optim_grads";
-    case Strategy::kOptimGradsParams:
-      return "optim_grads_params";
-  }
-  return "?";
+  constexpr const char* kNames[] = {"no_shard", "optim", "optim_grads", "optim_grads_params"};
+  return kNames[static_cast<size_t>(strategy)];
 }
 
 int64_t VocabSize(const ModelConfig& model) {

@@ -1,15 +1,10 @@
 #include "fsdp/plan/verify/verify.h"
 
 #include "base/check.h"
-#include "fsdp/plan/verify/verify_case.h"
-#include "fsdp/plan/verify/verify_flow.h"
-#include "fsdp/plan/verify/verify_memory.h"
-#include "fsdp/plan/verify/verify_order.h"
-#include "fsdp/plan/verify/verify_shape.h"
+#include "fsdp/plan/verify/verify_checks.h"
 
 namespace fsdpd {
 
-// Each check relies on the previous ones: valid indices, then order, then bytes, then values.
 absl::Status Verify(const Program& program, const Layout& layout, const Spec& spec) {
   const VerifyCase verified{program, layout, spec};
   FSDPD_RETURN_IF_ERROR(CheckShape(verified));

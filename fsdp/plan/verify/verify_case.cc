@@ -1,7 +1,5 @@
 #include "fsdp/plan/verify/verify_case.h"
 
-#include <absl/strings/str_cat.h>
-
 #include <algorithm>
 
 namespace fsdpd {
@@ -69,10 +67,6 @@ std::string VerifyCase::BucketName(int bucket) const {
 
 std::string VerifyCase::Name(const Buffer& buffer) const {
   return absl::StrCat(NameOf(buffer.kind), " buffer of ", BucketName(buffer.bucket));
-}
-
-absl::Status RuleError(int rule, const std::string& what) {
-  return absl::InternalError(absl::StrCat("program violates rule ", rule, ": ", what));
 }
 
 std::string NameOf(const VerifyCase& verified, Op op, int unit, int micro_batch) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <absl/status/status.h>
+#include <absl/strings/str_cat.h>
 
 #include <string>
 #include <vector>
@@ -62,7 +63,10 @@ struct VerifyCase {
   std::string BucketName(int bucket) const;
 };
 
-absl::Status RuleError(int rule, const std::string& what);
+template <typename... Parts>
+absl::Status RuleError(int rule, const Parts&... what) {
+  return absl::InternalError(absl::StrCat("program violates rule ", rule, ": ", what...));
+}
 
 // Name of a missing instruction: "Reduce layer.2 mb 1".
 std::string NameOf(const VerifyCase& verified, Op op, int unit, int micro_batch);

@@ -1,10 +1,7 @@
-#include "fsdp/plan/verify/verify_flow.h"
-
-#include <absl/strings/str_cat.h>
-
 #include <algorithm>
 
 #include "base/check.h"
+#include "fsdp/plan/verify/verify_checks.h"
 
 namespace fsdpd {
 namespace {
@@ -90,6 +87,11 @@ class Flow {
   }
 
  private:
+  template <typename... Parts>
+  absl::Status Error(int rule, int i, const Parts&... what) const {
+    return RuleError(rule, case_.Name(i), what...);
+  }
+
   absl::Status Apply(int i) {
     switch (case_.At(i).op) {
       case Op::kGatherReplica:
@@ -153,29 +155,23 @@ class Flow {
 
   absl::Status Publish(int i) {
     BucketState& state = StateOf(i);
-    if (!case_.publishes()) {
-      return RuleError(4, absl::StrCat(case_.Name(i), " has no replica axis to gather over"));
-    }
-    if (state.replica >= 0) return RuleError(4, absl::StrCat(case_.Name(i), " is a duplicate"));
+    if (!case_.publishes()) return Error(4, i, " has no replica axis to gather over");
+    if (state.replica >= 0) return Error(4, i, " is a duplicate");
     if (state.main != Current(case_.At(i).bucket)) return ReadsUpdated(i);
     state.replica = state.main;
     return absl::OkStatus();
   }
 
-  absl::Status ReadsUpdated(int i) const {
-    return RuleError(6, absl::StrCat(case_.Name(i), " reads main parameters after their Update"));
-  }
+  absl::Status ReadsUpdated(int i) const { return Error(6, i, " reads main parameters after their Update"); }
 
   absl::Status Gather(int i) {
     BucketState& state = StateOf(i);
     const int source = case_.publishes() ? state.replica : state.main;
-    if (source < 0) return RuleError(2, absl::StrCat(case_.Name(i), " precedes its Publish"));
+    if (source < 0) return Error(2, i, " precedes its Publish");
     if (source != Current(case_.At(i).bucket)) return ReadsUpdated(i);
-    if (state.gathered >= 0)
-      return RuleError(4, absl::StrCat(case_.Name(i), " gathers a bucket that is already gathered"));
-    if (++state.gathers > 1 && case_.training() && case_.spec.keeps_gathered()) {
-      return RuleError(4, absl::StrCat(case_.Name(i), " gathers again a bucket that stays for the step"));
-    }
+    if (state.gathered >= 0) return Error(4, i, " gathers a bucket that is already gathered");
+    if (++state.gathers > 1 && case_.training() && case_.spec.keeps_gathered())
+      return Error(4, i, " gathers again a bucket that stays for the step");
     state.gathered = source;
     return absl::OkStatus();
   }
@@ -239,14 +235,12 @@ class Flow {
     const Instruction& at = case_.At(i);
     const int m = at.micro_batch, unit = at.unit, run = RunOf(i);
     RunState& state = runs_[run];
-    if (state.done == case_.micro_batches()) {
-      return RuleError(4, absl::StrCat(case_.Name(i), " follows the last scheduled pass"));
-    }
+    if (state.done == case_.micro_batches()) return Error(4, i, " follows the last scheduled pass");
     const int place = state.passed[m];
     if (!MayGoOn(run, m) || at.op != OpAt(run, place) || unit != UnitAt(run, place)) {
       const int due = state.begun > state.done ? state.done : state.begun, next = state.passed[due];
       const std::string name = NameOf(case_, OpAt(run, next), UnitAt(run, next), due);
-      return RuleError(4, absl::StrCat(case_.Name(i), " runs where ", name, " is expected"));
+      return Error(4, i, " runs where ", name, " is expected");
     }
     FSDPD_RETURN_IF_ERROR(CheckReceived(i, place));
     FSDPD_RETURN_IF_ERROR(CheckPutOff(i, place));
@@ -255,8 +249,7 @@ class Flow {
     for (const int b : case_.BucketsOf(unit)) {
       if (buckets_[b].gathered >= 0 || !case_.ReadsParams(at, b)) continue;
       const bool own = case_.layout.buckets[b].unit == unit;
-      return RuleError(own ? 2 : 4,
-                       absl::StrCat(case_.Name(i), " runs without the parameters of ", case_.BucketName(b)));
+      return RuleError(own ? 2 : 4, case_.Name(i), " runs without the parameters of ", case_.BucketName(b));
     }
     return absl::OkStatus();
   }
@@ -275,13 +268,11 @@ class Flow {
     const Instruction& at = case_.At(i);
     const RunState& state = runs_[RunOf(i)];
     if (at.defers_grads != (case_.defers_grads() && at.op == Op::kBackward))
-      return RuleError(4, absl::StrCat(case_.Name(i), at.defers_grads ? " defers" : " does not defer",
-                                       " weight gradients"));
+      return Error(4, i, at.defers_grads ? " defers" : " does not defer", " weight gradients");
     if (Deferring(RunOf(i)) == 0 || place != ForwardPasses(RunOf(i)) ||
         state.done - state.whole <= case_.layout.stage.number)
       return absl::OkStatus();
-    return RuleError(
-        4, absl::StrCat(case_.Name(i), " begins with ", state.done - state.whole, " micro-batches deferred"));
+    return Error(4, i, " begins with ", state.done - state.whole, " micro-batches deferred");
   }
 
   // Rule 4: deferred weight gradients follow the micro-batch's backward, in the same order of units.
@@ -291,7 +282,7 @@ class Flow {
     RunState& state = runs_[run];
     const int due = case_.RunBegin(run) + Deferring(run) - 1 - state.weights_done[at.micro_batch];
     if (at.micro_batch != state.whole || at.micro_batch >= state.done || at.unit != due)
-      return RuleError(4, absl::StrCat(case_.Name(i), " has no deferred weight gradients"));
+      return Error(4, i, " has no deferred weight gradients");
     state.whole += ++state.weights_done[at.micro_batch] == Deferring(run) ? 1 : 0;
     return AddToGradients(i);
   }
@@ -301,21 +292,20 @@ class Flow {
     const int run = RunOf(i);
     const Transferred& transferred = runs_[run].transferred[case_.At(i).micro_batch];
     if (place == 0 && case_.ReceivesInput(run) && !transferred.hidden_in)
-      return RuleError(10, absl::StrCat(case_.Name(i), " precedes its Receive"));
+      return Error(10, i, " precedes its Receive");
     if (place == ForwardPasses(run) && case_.SendsOutput(run) && !transferred.grad_in)
-      return RuleError(10, absl::StrCat(case_.Name(i), " precedes its ReceiveGrad"));
+      return Error(10, i, " precedes its ReceiveGrad");
     return absl::OkStatus();
   }
 
   absl::Status Send(int i, bool goes, bool& done, int passes) {
     const Instruction& at = case_.At(i);
     const int run = RunOf(i);
-    if (!goes) return RuleError(10, absl::StrCat(case_.Name(i), " has no stage to send to"));
-    if (done) return RuleError(10, absl::StrCat(case_.Name(i), " is a duplicate"));
-    if (runs_[run].passed[at.micro_batch] < passes)
-      return RuleError(10, absl::StrCat(case_.Name(i), " precedes the output that it sends"));
+    if (!goes) return Error(10, i, " has no stage to send to");
+    if (done) return Error(10, i, " is a duplicate");
+    if (runs_[run].passed[at.micro_batch] < passes) return Error(10, i, " precedes the output that it sends");
     if (at.unit != (at.op == Op::kSend ? case_.RunEnd(run) - 1 : case_.RunBegin(run)))
-      return RuleError(10, absl::StrCat(case_.Name(i), " is for a unit inside the stage"));
+      return Error(10, i, " is for a unit inside the stage");
     done = true;
     return absl::OkStatus();
   }
@@ -323,10 +313,10 @@ class Flow {
   absl::Status Receive(int i, bool comes, bool& done) {
     const Instruction& at = case_.At(i);
     const int run = RunOf(i);
-    if (!comes) return RuleError(10, absl::StrCat(case_.Name(i), " has no stage to receive from"));
-    if (done) return RuleError(10, absl::StrCat(case_.Name(i), " is a duplicate"));
+    if (!comes) return Error(10, i, " has no stage to receive from");
+    if (done) return Error(10, i, " is a duplicate");
     if (at.unit != (at.op == Op::kReceive ? case_.RunBegin(run) : case_.RunEnd(run) - 1))
-      return RuleError(10, absl::StrCat(case_.Name(i), " is for a unit inside the stage"));
+      return Error(10, i, " is for a unit inside the stage");
     done = true;
     return absl::OkStatus();
   }
@@ -337,11 +327,9 @@ class Flow {
       for (int m = 0; m < case_.micro_batches(); ++m) {
         const Transferred& transferred = runs_[run].transferred[m];
         if (case_.SendsOutput(run) && !transferred.hidden_out)
-          return RuleError(
-              10, absl::StrCat(case_.Name(i), " lacks ", NameOf(case_, Op::kSend, case_.RunEnd(run) - 1, m)));
+          return Error(10, i, " lacks ", NameOf(case_, Op::kSend, case_.RunEnd(run) - 1, m));
         if (case_.training() && case_.ReceivesInput(run) && !transferred.grad_out)
-          return RuleError(10, absl::StrCat(case_.Name(i), " lacks ",
-                                            NameOf(case_, Op::kSendGrad, case_.RunBegin(run), m)));
+          return Error(10, i, " lacks ", NameOf(case_, Op::kSendGrad, case_.RunBegin(run), m));
       }
     }
     return absl::OkStatus();
@@ -353,13 +341,12 @@ class Flow {
       FSDPD_RETURN_IF_ERROR(MoveActivations(i, SavedIn::kNowhere, SavedIn::kDevice));
     recompute_[case_.At(i).unit] = case_.At(i).recompute;
     if (case_.At(i).recompute <= case_.spec.recompute) return absl::OkStatus();
-    return RuleError(4, absl::StrCat(case_.Name(i), " saves less than the spec's recompute requires"));
+    return Error(4, i, " saves less than the spec's recompute requires");
   }
 
   absl::Status Release(int i) {
     for (const int b : case_.layout.units[case_.At(i).unit].buckets) {
-      if (buckets_[b].gathered < 0)
-        return RuleError(2, absl::StrCat(case_.Name(i), " releases a bucket that is not gathered"));
+      if (buckets_[b].gathered < 0) return Error(2, i, " releases a bucket that is not gathered");
       buckets_[b].gathered = -1;
     }
     return absl::OkStatus();
@@ -368,9 +355,8 @@ class Flow {
   absl::Status Backward(int i) {
     FSDPD_RETURN_IF_ERROR(Advance(i));
     const Instruction& at = case_.At(i);
-    if (at.recompute != recompute_[at.unit]) {
-      return RuleError(4, absl::StrCat(case_.Name(i), " does not match the recompute of its Forward"));
-    }
+    if (at.recompute != recompute_[at.unit])
+      return Error(4, i, " does not match the recompute of its Forward");
     if (case_.OffloadsActivationsOf(at.unit))
       FSDPD_RETURN_IF_ERROR(MoveActivations(i, SavedIn::kBack, SavedIn::kNowhere));
     return AddToGradients(i);
@@ -378,9 +364,7 @@ class Flow {
 
   absl::Status ForwardBackward(int i) {
     FSDPD_RETURN_IF_ERROR(Advance(i));
-    if (case_.At(i).recompute != Recompute::kNone) {
-      return RuleError(4, absl::StrCat(case_.Name(i), " recomputes its own forward"));
-    }
+    if (case_.At(i).recompute != Recompute::kNone) return Error(4, i, " recomputes its own forward");
     return AddToGradients(i);
   }
 
@@ -402,33 +386,29 @@ class Flow {
   }
 
   absl::Status WrongAccumulate(int i, const std::string& bucket) const {
-    return RuleError(5, absl::StrCat(case_.Name(i),
-                                     case_.At(i).accumulate ? " adds to an unset gradient of "
-                                                            : " overwrites instead of adding to ",
-                                     bucket));
+    return Error(
+        5, i, case_.At(i).accumulate ? " adds to an unset gradient of " : " overwrites instead of adding to ",
+        bucket);
   }
 
   // Rule 5: the sum has every required contribution exactly once, and no other.
   absl::Status Reduce(int i) {
     const Instruction& at = case_.At(i);
     BucketState& state = StateOf(i);
-    if (!Trainable(at.bucket)) return RuleError(5, absl::StrCat(case_.Name(i), " reduces a frozen bucket"));
-    if (case_.full_grads() && at.micro_batch != case_.micro_batches() - 1) {
-      return RuleError(5, absl::StrCat(case_.Name(i), " precedes the last micro-batch"));
-    }
+    if (!Trainable(at.bucket)) return Error(5, i, " reduces a frozen bucket");
+    if (case_.full_grads() && at.micro_batch != case_.micro_batches() - 1)
+      return Error(5, i, " precedes the last micro-batch");
     size_t due = 0;
     for (int m = case_.full_grads() ? 0 : at.micro_batch; m <= at.micro_batch; ++m) {
       for (const int unit : users_[at.bucket]) {
         for (const Part& part : PartsOf(unit, m)) {
           ++due;
           if (std::count(state.summed.begin(), state.summed.end(), part) == 1) continue;
-          return RuleError(5, absl::StrCat(case_.Name(i), " lacks ", NameOf(case_, part.op, unit, m)));
+          return Error(5, i, " lacks ", NameOf(case_, part.op, unit, m));
         }
       }
     }
-    if (state.summed.size() != due) {
-      return RuleError(5, absl::StrCat(case_.Name(i), " includes other micro-batches"));
-    }
+    if (state.summed.size() != due) return Error(5, i, " includes other micro-batches");
     if (at.accumulate != !state.reduced.empty()) return WrongAccumulate(i, case_.BucketName(at.bucket));
     state.reduced.insert(state.reduced.end(), state.summed.begin(), state.summed.end());
     state.summed.clear();
@@ -445,8 +425,7 @@ class Flow {
             }))
           continue;
         const int at = case_.full_grads() ? case_.micro_batches() - 1 : m;
-        return RuleError(5, absl::StrCat(case_.Name(i), " lacks ",
-                                         NameOf(case_, Op::kReduce, case_.layout.buckets[bucket].unit, at)));
+        return Error(5, i, " lacks ", NameOf(case_, Op::kReduce, case_.layout.buckets[bucket].unit, at));
       }
     }
     return absl::OkStatus();
@@ -454,11 +433,9 @@ class Flow {
 
   absl::Status ReduceOuter(int i) {
     BucketState& state = StateOf(i);
-    if (!case_.has_replicas() || !Trainable(case_.At(i).bucket)) {
-      return RuleError(5, absl::StrCat(case_.Name(i), " has nothing to reduce"));
-    }
+    if (!case_.has_replicas() || !Trainable(case_.At(i).bucket)) return Error(5, i, " has nothing to reduce");
     FSDPD_RETURN_IF_ERROR(CheckReduced(i, case_.At(i).bucket));
-    if (state.outer) return RuleError(5, absl::StrCat(case_.Name(i), " is a duplicate"));
+    if (state.outer) return Error(5, i, " is a duplicate");
     state.outer = true;
     return absl::OkStatus();
   }
@@ -470,15 +447,13 @@ class Flow {
     const TiedReplica tied_replica = case_.layout.buckets[case_.At(i).bucket].tied_replica;
     const bool sends = case_.At(i).op == Op::kSendTiedGrad, lends = tied_replica == TiedReplica::kOriginal;
     if (tied_replica == TiedReplica::kNone || !Trainable(case_.At(i).bucket))
-      return RuleError(5, absl::StrCat(case_.Name(i), " is for a bucket that no other stage trains"));
+      return Error(5, i, " is for a bucket that no other stage trains");
     FSDPD_RETURN_IF_ERROR(CheckReduced(i, case_.At(i).bucket));
-    if (case_.has_replicas() && !state.outer)
-      return RuleError(5, absl::StrCat(case_.Name(i), " precedes its ReduceOuter"));
-    if (sends ? state.tied_sent : state.tied_received)
-      return RuleError(5, absl::StrCat(case_.Name(i), " is a duplicate"));
+    if (case_.has_replicas() && !state.outer) return Error(5, i, " precedes its ReduceOuter");
+    if (sends ? state.tied_sent : state.tied_received) return Error(5, i, " is a duplicate");
     // The second operation of each.
     if (sends == lends && !(sends ? state.tied_received : state.tied_sent))
-      return RuleError(5, absl::StrCat(case_.Name(i), " precedes its counterpart"));
+      return Error(5, i, " precedes its counterpart");
     if (!sends && case_.At(i).accumulate != lends)
       return WrongAccumulate(i, case_.BucketName(case_.At(i).bucket));
     (sends ? state.tied_sent : state.tied_received) = true;
@@ -487,19 +462,18 @@ class Flow {
 
   // Rule 6: Norm.
   absl::Status Norm(int i) {
-    if (ended_) return RuleError(6, absl::StrCat(case_.Name(i), " is a duplicate"));
-    if (!ChainDone()) return RuleError(6, absl::StrCat(case_.Name(i), " precedes the last Backward"));
+    if (ended_) return Error(6, i, " is a duplicate");
+    if (!ChainDone()) return Error(6, i, " precedes the last Backward");
     FSDPD_RETURN_IF_ERROR(CheckSent(i));
     for (int b = 0; b < case_.buckets(); ++b) {
       if (!Trainable(b)) continue;
       FSDPD_RETURN_IF_ERROR(CheckReduced(i, b));
       if (case_.layout.buckets[b].tied_replica != TiedReplica::kNone &&
           !(buckets_[b].tied_sent && buckets_[b].tied_received))
-        return RuleError(5, absl::StrCat(case_.Name(i), " runs before the gradients of ", case_.BucketName(b),
-                                         " are summed over its stages"));
+        return Error(5, i, " runs before the gradients of ", case_.BucketName(b),
+                     " are summed over its stages");
       if (!case_.has_replicas() || buckets_[b].outer) continue;
-      return RuleError(5, absl::StrCat(case_.Name(i), " lacks ",
-                                       NameOf(case_, Op::kReduceOuter, case_.layout.buckets[b].unit, -1)));
+      return Error(5, i, " lacks ", NameOf(case_, Op::kReduceOuter, case_.layout.buckets[b].unit, -1));
     }
     ended_ = true;
     return absl::OkStatus();
@@ -507,13 +481,10 @@ class Flow {
 
   absl::Status Update(int i) {
     BucketState& state = StateOf(i);
-    if (!Changes(case_.At(i).bucket)) {
-      return RuleError(6, absl::StrCat(case_.Name(i), " changes a frozen bucket"));
-    }
-    if (!ended_) return RuleError(6, absl::StrCat(case_.Name(i), " precedes Norm"));
-    if (state.updated) return RuleError(6, absl::StrCat(case_.Name(i), " is a duplicate"));
-    if (case_.OffloadsState(case_.At(i).bucket) && !state.fetched)
-      return RuleError(11, absl::StrCat(case_.Name(i), " precedes its Fetch"));
+    if (!Changes(case_.At(i).bucket)) return Error(6, i, " changes a frozen bucket");
+    if (!ended_) return Error(6, i, " precedes Norm");
+    if (state.updated) return Error(6, i, " is a duplicate");
+    if (case_.OffloadsState(case_.At(i).bucket) && !state.fetched) return Error(11, i, " precedes its Fetch");
     state.updated = true;
     ++state.main;
     return absl::OkStatus();
@@ -522,13 +493,9 @@ class Flow {
   // Rule 9. Rule 6 checks that the next Update does not overtake it.
   absl::Status Snapshot(int i) {
     BucketState& state = StateOf(i);
-    if (!case_.spec.checkpoint.saves()) {
-      return RuleError(9, absl::StrCat(case_.Name(i), " is in a job without checkpoints"));
-    }
-    if (Changes(case_.At(i).bucket) && !state.updated) {
-      return RuleError(9, absl::StrCat(case_.Name(i), " precedes its Update"));
-    }
-    if (state.copied) return RuleError(9, absl::StrCat(case_.Name(i), " is a duplicate"));
+    if (!case_.spec.checkpoint.saves()) return Error(9, i, " is in a job without checkpoints");
+    if (Changes(case_.At(i).bucket) && !state.updated) return Error(9, i, " precedes its Update");
+    if (state.copied) return Error(9, i, " is a duplicate");
     state.copied = true;
     return absl::OkStatus();
   }
@@ -536,9 +503,8 @@ class Flow {
   // Rule 11.
   absl::Status Fetch(int i) {
     BucketState& state = StateOf(i);
-    if (!case_.OffloadsState(case_.At(i).bucket))
-      return RuleError(11, absl::StrCat(case_.Name(i), " fetches state that is not offloaded"));
-    if (state.fetched) return RuleError(11, absl::StrCat(case_.Name(i), " is a duplicate"));
+    if (!case_.OffloadsState(case_.At(i).bucket)) return Error(11, i, " fetches state that is not offloaded");
+    if (state.fetched) return Error(11, i, " is a duplicate");
     state.fetched = true;
     return absl::OkStatus();
   }
@@ -546,9 +512,9 @@ class Flow {
   absl::Status Offload(int i) {
     BucketState& state = StateOf(i);
     if (!case_.OffloadsState(case_.At(i).bucket))
-      return RuleError(11, absl::StrCat(case_.Name(i), " writes back state that is not offloaded"));
-    if (!state.updated) return RuleError(11, absl::StrCat(case_.Name(i), " precedes its Update"));
-    if (state.offloaded) return RuleError(11, absl::StrCat(case_.Name(i), " is a duplicate"));
+      return Error(11, i, " writes back state that is not offloaded");
+    if (!state.updated) return Error(11, i, " precedes its Update");
+    if (state.offloaded) return Error(11, i, " is a duplicate");
     state.offloaded = true;
     return absl::OkStatus();
   }
@@ -556,15 +522,13 @@ class Flow {
   // Rule 12.
   absl::Status MoveActivations(int i, SavedIn from, SavedIn to) {
     const int unit = case_.At(i).unit;
-    if (!case_.OffloadsActivationsOf(unit))
-      return RuleError(12, absl::StrCat(case_.Name(i), " is for a layer that is not offloaded"));
-    if (kept_[unit] != from)
-      return RuleError(12, absl::StrCat(case_.Name(i), " runs while the layer's activations are elsewhere"));
+    if (!case_.OffloadsActivationsOf(unit)) return Error(12, i, " is for a layer that is not offloaded");
+    if (kept_[unit] != from) return Error(12, i, " runs while the layer's activations are elsewhere");
     kept_[unit] = to;
     const auto on_device = [](SavedIn in) { return in != SavedIn::kNowhere && in != SavedIn::kHost; };
     if (std::count_if(kept_.begin(), kept_.end(), on_device) <= static_cast<int>(kStagedLayers))
       return absl::OkStatus();
-    return RuleError(12, absl::StrCat(case_.Name(i), " exceeds the layers in flight"));
+    return Error(12, i, " exceeds the layers in flight");
   }
 
   // It writes bytes that compute instructions listed earlier may still use.
@@ -573,14 +537,13 @@ class Flow {
     int last = i;
     while (last >= 0 && case_.At(last).lane != LaneId::kCompute) --last;
     if (last < 0 || order_.Before(last, i)) return absl::OkStatus();
-    return RuleError(12, absl::StrCat(case_.Name(i), " does not wait for ", case_.Name(last)));
+    return Error(12, i, " does not wait for ", case_.Name(last));
   }
 
   absl::Status Loss(int i) {
-    if (!ChainDone()) return RuleError(8, absl::StrCat(case_.Name(i), " precedes the last Forward"));
+    if (!ChainDone()) return Error(8, i, " precedes the last Forward");
     FSDPD_RETURN_IF_ERROR(CheckSent(i));
-    if (i != case_.count() - 1)
-      return RuleError(8, absl::StrCat(case_.Name(i), " is not the last instruction"));
+    if (i != case_.count() - 1) return Error(8, i, " is not the last instruction");
     ended_ = true;
     return absl::OkStatus();
   }
@@ -590,18 +553,14 @@ class Flow {
       return RuleError(case_.training() ? 6 : 8, case_.training() ? "Norm is missing" : "Loss is missing");
     for (int b = 0; b < case_.buckets(); ++b) {
       const int unit = case_.layout.buckets[b].unit;
-      if (case_.training() && Changes(b) && !buckets_[b].updated) {
-        return RuleError(6, absl::StrCat(NameOf(case_, Op::kUpdate, unit, -1), " is missing"));
-      }
-      if (case_.training() && case_.spec.checkpoint.saves() && !buckets_[b].copied) {
-        return RuleError(9, absl::StrCat(NameOf(case_, Op::kSnapshot, unit, -1), " is missing"));
-      }
-      if (case_.training() && case_.OffloadsState(b) && !buckets_[b].offloaded) {
-        return RuleError(11, absl::StrCat(NameOf(case_, Op::kOffload, unit, -1), " is missing"));
-      }
-      if (case_.spec.shards_params() && buckets_[b].gathered >= 0) {
-        return RuleError(2, absl::StrCat(NameOf(case_, Op::kRelease, unit, -1), " is missing"));
-      }
+      if (case_.training() && Changes(b) && !buckets_[b].updated)
+        return RuleError(6, NameOf(case_, Op::kUpdate, unit, -1), " is missing");
+      if (case_.training() && case_.spec.checkpoint.saves() && !buckets_[b].copied)
+        return RuleError(9, NameOf(case_, Op::kSnapshot, unit, -1), " is missing");
+      if (case_.training() && case_.OffloadsState(b) && !buckets_[b].offloaded)
+        return RuleError(11, NameOf(case_, Op::kOffload, unit, -1), " is missing");
+      if (case_.spec.shards_params() && buckets_[b].gathered >= 0)
+        return RuleError(2, NameOf(case_, Op::kRelease, unit, -1), " is missing");
     }
     return absl::OkStatus();
   }

@@ -1,5 +1,3 @@
-#include "fsdp/plan/verify/verify_memory.h"
-
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
@@ -9,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "fsdp/plan/verify/verify_checks.h"
 
 namespace fsdpd {
 namespace {
@@ -75,27 +74,23 @@ Wanted IsWanted(const VerifyCase& verified, BufferKind kind, int index) {
 absl::Status CheckOne(const VerifyCase& verified, int index) {
   const Buffer& buffer = verified.program.buffers[index];
   const auto kind = static_cast<int>(buffer.kind);
-  if (kind < 0 || kind >= kBufferKinds || buffer.bucket < 0 || buffer.bucket >= verified.buckets()) {
-    return RuleError(3, absl::StrCat("buffer ", index, " has an unknown kind or bucket"));
-  }
-  if (IsWanted(verified, buffer.kind, buffer.bucket) == Wanted::kNo) {
-    return RuleError(3, absl::StrCat(verified.Name(buffer), " is unused"));
-  }
+  if (kind < 0 || kind >= kBufferKinds || buffer.bucket < 0 || buffer.bucket >= verified.buckets())
+    return RuleError(3, "buffer ", index, " has an unknown kind or bucket");
+  if (IsWanted(verified, buffer.kind, buffer.bucket) == Wanted::kNo)
+    return RuleError(3, verified.Name(buffer), " is unused");
   const int64_t needs = BytesNeeded(verified, buffer);
-  if (buffer.bytes < needs) {
-    return RuleError(3,
-                     absl::StrCat(verified.Name(buffer), " has ", buffer.bytes, " bytes and needs ", needs));
-  }
+  if (buffer.bytes < needs)
+    return RuleError(3, verified.Name(buffer), " has ", buffer.bytes, " bytes and needs ", needs);
   const int64_t arena = verified.program.arena_bytes;
   if (buffer.offset < 0 || buffer.offset % 256 != 0 || buffer.bytes > arena - buffer.offset) {
-    return RuleError(3, absl::StrCat(verified.Name(buffer), " at offset ", buffer.offset, " with ",
-                                     buffer.bytes, " bytes is not aligned or leaves the arena of ", arena));
+    return RuleError(3, verified.Name(buffer), " at offset ", buffer.offset, " with ", buffer.bytes,
+                     " bytes is not aligned or leaves the arena of ", arena);
   }
   int last = -1;
   for (const Buffer::Interval& live : buffer.live) {
     if (live.born <= last || live.dies < live.born || live.dies >= verified.count()) {
-      return RuleError(2, absl::StrCat(verified.Name(buffer), " lives from #", live.born, " to #", live.dies,
-                                       ", which is empty or overlaps the previous interval"));
+      return RuleError(2, verified.Name(buffer), " lives from #", live.born, " to #", live.dies,
+                       ", which is empty or overlaps the previous interval");
     }
     last = live.dies;
   }
@@ -119,18 +114,17 @@ int64_t DeclaredPeak(const Program& program) {
 absl::Status CheckSizes(const VerifyCase& verified) {
   const Program& program = verified.program;
   if (program.live_peak_bytes > program.arena_bytes) {
-    return RuleError(7, absl::StrCat("the arena of ", program.arena_bytes,
-                                     " bytes is below its live peak of ", program.live_peak_bytes));
+    return RuleError(7, "the arena of ", program.arena_bytes, " bytes is below its live peak of ",
+                     program.live_peak_bytes);
   }
   const int64_t peak = DeclaredPeak(program);
   if (verified.training() && peak > program.live_peak_bytes) {
-    return RuleError(7, absl::StrCat("lifetimes add up to ", peak, " bytes, more than the live peak of ",
-                                     program.live_peak_bytes));
+    return RuleError(7, "lifetimes add up to ", peak, " bytes, more than the live peak of ",
+                     program.live_peak_bytes);
   }
   const int64_t budget = verified.spec.memory_budget_bytes;
   if (budget <= 0 || program.arena_bytes <= budget) return absl::OkStatus();
-  return RuleError(
-      7, absl::StrCat("the arena of ", program.arena_bytes, " bytes is over the budget of ", budget));
+  return RuleError(7, "the arena of ", program.arena_bytes, " bytes is over the budget of ", budget);
 }
 
 // One access of an instruction. Resources are numbered: buffers; per bucket main parameters (with moments),
@@ -362,10 +356,8 @@ class MemoryCheck {
   absl::Status AddDeclared(int i) {
     const Instruction& at = case_.At(i);
     for (const BufferUse& use : at.uses) {
-      if (use.buffer < 0 || use.buffer >= buffers_) {
-        return RuleError(2,
-                         absl::StrCat(case_.Name(i), " uses buffer ", use.buffer, ", which does not exist"));
-      }
+      if (use.buffer < 0 || use.buffer >= buffers_)
+        return RuleError(2, case_.Name(i), " uses buffer ", use.buffer, ", which does not exist");
     }
     if (at.op != Op::kNorm && at.op != Op::kRelease) {
       for (const Touch& touch : touches_[i]) {
@@ -386,8 +378,8 @@ class MemoryCheck {
   }
 
   absl::Status Unsaid(int i, const Touch& touch, const char* does) const {
-    return RuleError(2, absl::StrCat(case_.Name(i), " does not declare that it ", does, " the ",
-                                     case_.Name(case_.program.buffers[touch.resource])));
+    return RuleError(2, case_.Name(i), " does not declare that it ", does, " the ",
+                     case_.Name(case_.program.buffers[touch.resource]));
   }
 
   // Rule 2: every access is within a lifetime, and the first access of a lifetime writes.
@@ -405,15 +397,13 @@ class MemoryCheck {
         if (touch.resource >= buffers_) continue;
         Tenancy* tenancy = TenancyAt(touch.resource, i);
         const std::string name = case_.Name(case_.program.buffers[touch.resource]);
-        if (tenancy == nullptr) {
-          return RuleError(2, absl::StrCat(case_.Name(i), " uses the ", name, " outside of its lifetime"));
-        }
+        if (tenancy == nullptr)
+          return RuleError(2, case_.Name(i), " uses the ", name, " outside of its lifetime");
         if (tenancy->first < 0) {
           // A wire buffer is written and read by the same Reduce; all others are read by later instructions.
           const bool wire = case_.program.buffers[touch.resource].kind == BufferKind::kWire;
-          if (!touch.writes || (touch.reads && !wire) || case_.At(i).op == Op::kRelease) {
-            return RuleError(2, absl::StrCat(case_.Name(i), " uses the ", name, ", which was not written"));
-          }
+          if (!touch.writes || (touch.reads && !wire) || case_.At(i).op == Op::kRelease)
+            return RuleError(2, case_.Name(i), " uses the ", name, ", which was not written");
           tenancy->first = i;
         }
         tenancy->last[static_cast<size_t>(case_.At(i).lane)] = i;
@@ -484,8 +474,8 @@ class MemoryCheck {
       what = resource > LossSum() ? "the stage transfers" : resource == LossSum() ? "the loss" : "the norm";
       if (resource > LossSum()) rule = 10;
     }
-    return RuleError(rule, absl::StrCat(order_.Name(second, first), " uses ", what, " while ",
-                                        case_.Name(order_.IndexOf(first)), " may still run"));
+    return RuleError(rule, order_.Name(second, first), " uses ", what, " while ",
+                     case_.Name(order_.IndexOf(first)), " may still run");
   }
 
   // Rule 3: overlapping buffers overlap at the start of one of them, so it is enough to check there that the
@@ -533,9 +523,9 @@ class MemoryCheck {
   absl::Status Overlap(int64_t offset, const Tenancy& before, const Tenancy& after, EventIndex fills) const {
     const std::vector<Buffer>& buffers = case_.program.buffers;
     const EventIndex last = *std::max_element(before.last.begin(), before.last.end());
-    return RuleError(3, absl::StrCat(order_.Name(fills, 0), " fills the ", case_.Name(buffers[after.buffer]),
-                                     " at offset ", offset, " while the ", case_.Name(buffers[before.buffer]),
-                                     " is live there until ", case_.Name(last)));
+    return RuleError(3, order_.Name(fills, 0), " fills the ", case_.Name(buffers[after.buffer]),
+                     " at offset ", offset, " while the ", case_.Name(buffers[before.buffer]),
+                     " is live there until ", case_.Name(last));
   }
 
   const VerifyCase& case_;
@@ -557,7 +547,7 @@ absl::Status CheckBuffers(const VerifyCase& verified) {
     FSDPD_RETURN_IF_ERROR(CheckOne(verified, static_cast<int>(i)));
     const Buffer& buffer = verified.program.buffers[i];
     std::vector<bool>& of_kind = seen[static_cast<size_t>(buffer.kind)];
-    if (of_kind[buffer.bucket]) return RuleError(3, absl::StrCat(verified.Name(buffer), " is duplicated"));
+    if (of_kind[buffer.bucket]) return RuleError(3, verified.Name(buffer), " is duplicated");
     of_kind[buffer.bucket] = true;
   }
   for (int b = 0; b < verified.buckets(); ++b) {
@@ -566,7 +556,7 @@ absl::Status CheckBuffers(const VerifyCase& verified) {
       absent.kind = static_cast<BufferKind>(kind);
       absent.bucket = b;
       if (seen[kind][b] || IsWanted(verified, absent.kind, b) != Wanted::kYes) continue;
-      return RuleError(3, absl::StrCat(verified.Name(absent), " is missing"));
+      return RuleError(3, verified.Name(absent), " is missing");
     }
   }
   return CheckSizes(verified);

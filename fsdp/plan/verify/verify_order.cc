@@ -13,21 +13,19 @@ namespace {
 absl::Status CheckEdges(const VerifyCase& verified, int i) {
   const Instruction& at = verified.At(i);
   for (const int other : at.after) {
-    if (other < 0 || other >= i) {
-      return RuleError(1, absl::StrCat(verified.Name(i), " waits for #", other, ", which is not earlier"));
-    }
-    if (verified.At(other).lane == at.lane) {
-      return RuleError(1, absl::StrCat(verified.Name(i), " waits for #", other, " on its own lane"));
-    }
+    if (other < 0 || other >= i)
+      return RuleError(1, verified.Name(i), " waits for #", other, ", which is not earlier");
+    if (verified.At(other).lane == at.lane)
+      return RuleError(1, verified.Name(i), " waits for #", other, " on its own lane");
   }
   for (const int other : at.after_previous) {
     if (other < 0 || other >= verified.count()) {
-      return RuleError(1, absl::StrCat(verified.Name(i), " waits for #", other,
-                                       " of the previous step, which does not exist"));
+      return RuleError(1, verified.Name(i), " waits for #", other,
+                       " of the previous step, which does not exist");
     }
     if (verified.At(other).lane == at.lane) {
-      return RuleError(1, absl::StrCat(verified.Name(i), " waits for #", other,
-                                       " of the previous step, which is on its own lane"));
+      return RuleError(1, verified.Name(i), " waits for #", other,
+                       " of the previous step, which is on its own lane");
     }
   }
   return absl::OkStatus();

@@ -168,10 +168,7 @@ Case RandomCase(uint32_t seed) {
   CutSome(random.spec, &dice, &random.model);
   RoundSome(random.spec, &dice, &random.model);
   BalanceSome(&dice, &random.model);
-  LayoutOptions options = LayoutOptionsOf(random.spec);
-  options.quantum =
-      dice.Of({Quantum::kElement, Quantum::kElement, Quantum::kRow, Quantum::kRows128, Quantum::kWhole});
-  random.layout = MakeLayout(random.model, options);
+  random.layout = MakeLayout(random.model, LayoutOptionsOf(random.spec));
   random.program = CompileProgram(random.spec, random.model, random.layout);
   return random;
 }

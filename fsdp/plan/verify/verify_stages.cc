@@ -35,9 +35,8 @@ class StagesCheck {
       if (place.number == static_cast<int>(s) && place.count == static_cast<int>(stages_.size()) &&
           place.runs.size() == stages_[0].layout->stage.runs.size())
         continue;
-      return RuleError(
-          13, absl::StrCat("stage ", s, " of ", stages_.size(), " is compiled as stage ", place.number,
-                           " of ", place.count, ", with ", place.runs.size(), " runs"));
+      return RuleError(13, "stage ", s, " of ", stages_.size(), " is compiled as stage ", place.number,
+                       " of ", place.count, ", with ", place.runs.size(), " runs");
     }
     const auto count = static_cast<int>(stages_.size());
     for (int s = 0; s < count; ++s) {
@@ -116,19 +115,18 @@ class StagesCheck {
     const StagePlace &a = stages_[from].layout->stage, &b = stages_[to].layout->stage;
     const std::vector<int> sent = StageTransfers(from, true, to), received = StageTransfers(to, false, from);
     for (size_t k = 0; k < std::min(sent.size(), received.size()); ++k) {
-      if (!Meet(sent[k], received[k]))
-        return RuleError(13, absl::StrCat(Name(sent[k]), " meets ", Name(received[k])));
+      if (!Meet(sent[k], received[k])) return RuleError(13, Name(sent[k]), " meets ", Name(received[k]));
       if (a.hidden_elements != b.hidden_elements || a.hidden_type != b.hidden_type)
-        return RuleError(13, absl::StrCat(Name(sent[k]), " sends ", a.hidden_elements, " ",
-                                          NameOf(a.hidden_type), ", and ", Name(received[k]), " expects ",
-                                          b.hidden_elements, " ", NameOf(b.hidden_type)));
+        return RuleError(13, Name(sent[k]), " sends ", a.hidden_elements, " ", NameOf(a.hidden_type),
+                         ", and ", Name(received[k]), " expects ", b.hidden_elements, " ",
+                         NameOf(b.hidden_type));
       meets_[sent[k]] = received[k];
       meets_[received[k]] = sent[k];
     }
     if (sent.size() > received.size())
-      return RuleError(13, absl::StrCat(Name(sent[received.size()]), " is never received"));
+      return RuleError(13, Name(sent[received.size()]), " is never received");
     if (sent.size() < received.size())
-      return RuleError(13, absl::StrCat("there is no send for ", Name(received[sent.size()])));
+      return RuleError(13, "there is no send for ", Name(received[sent.size()]));
     return absl::OkStatus();
   }
 
@@ -142,8 +140,7 @@ class StagesCheck {
         continue;
       }
       const int lone = k < own.size() ? own[k] : first[k];
-      return RuleError(
-          13, absl::StrCat(Name(lone), " is a collective over all ranks that some stages do not join"));
+      return RuleError(13, Name(lone), " is a collective over all ranks that some stages do not join");
     }
     return absl::OkStatus();
   }
@@ -218,7 +215,7 @@ class StagesCheck {
       if (names.size() < kMaxNamed) names.push_back(Name(each));
     }
     if (path.size() > kMaxNamed) names.push_back("...");
-    return RuleError(14, absl::StrCat("deadlock: ", absl::StrJoin(names, ", which waits for ")));
+    return RuleError(14, "deadlock: ", absl::StrJoin(names, ", which waits for "));
   }
 
   const std::vector<StageProgram>& stages_;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "fsdp/plan/model/describe_model.h"
 #include "fsdp/plan/model/stage_partition.h"
 #include "fsdp/plan/program/testing/program_cases.h"
 #include "fsdp/plan/program/testing/program_edits.h"

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "fsdp/plan/model/describe_model.h"
 #include "fsdp/plan/program/testing/program_edits.h"
 
 namespace fsdpd {

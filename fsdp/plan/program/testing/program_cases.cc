@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "fsdp/plan/model/describe_model.h"
+
 namespace fsdpd {
 
 std::vector<std::string> ProgramCase::Lines() const { return LinesOf(program, layout); }

@@ -1,0 +1,102 @@
+#include "fsdp/engine/operations/gathered_bucket.h"
+
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+#include "fsdp/comm/local_communicator.h"
+#include "fsdp/model/native/native_fp8.h"
+#include "fsdp/model/testing/fixed_seed.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr int kRanks = 3;
+
+// A norm weight, and matrices, one of which is in FP8.
+Layout LayoutOver(int ranks) {
+  ModelFacts model;
+  model.units.resize(1);
+  const std::vector<std::vector<int64_t>> shapes = {{32}, {48, 32}, {16, 32}, {32, 16}};
+  for (const std::vector<int64_t>& shape : shapes) {
+    ParamFacts param;
+    param.shape = shape;
+    param.fp8 = shape.size() == 2 && shape[1] == 32;
+    model.units[0].params.push_back(param);
+  }
+  LayoutOptions options;
+  options.shards = ranks;
+  options.types.gathered = DType::kBf16;
+  return MakeLayout(model, options);
+}
+
+// What every rank holds after all have gathered `main`, the values of the bucket.
+std::vector<GatheredBucket> Gathered(const Bucket& bucket, const at::Tensor& main) {
+  const auto group = MakeLocalGroup(static_cast<int>(bucket.shards));
+  std::vector<GatheredBucket> gathered;
+  std::vector<std::thread> ranks;
+  for (int64_t rank = 0; rank < bucket.shards; ++rank)
+    gathered.emplace_back(bucket, at::zeros({bucket.gathered_bytes()}, at::kByte));
+  for (int64_t rank = 0; rank < bucket.shards; ++rank) {
+    ranks.emplace_back([&, rank] {
+      const BucketRange own = ShardRange(bucket, rank);
+      gathered[rank].Write(own, main.narrow(0, own.begin, own.elements));
+      EXPECT_EQ(gathered[rank].Gather(own, group[rank].get()), absl::OkStatus());
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  return gathered;
+}
+
+TEST(GatheredBucket, GathersQuantizedShards) {
+  const Layout layout = LayoutOver(kRanks);
+  int in_fp8 = 0;
+  for (const Bucket& bucket : layout.buckets) {
+    const at::Tensor main = at::randn({bucket.bucket_elements});
+    for (const GatheredBucket& gathered : Gathered(bucket, main)) {
+      for (const ParamSlot& slot : bucket.params) {
+        const at::Tensor want = main.narrow(0, slot.offset, slot.elements).view(slot.shape);
+        const BoundParam param = gathered.Param(slot);
+        EXPECT_EQ(param.scales.defined(), bucket.in_fp8());
+        if (!bucket.in_fp8()) {
+          EXPECT_TRUE(param.data.equal(want.to(at::kBFloat16)));
+          continue;
+        }
+        ++in_fp8;
+        const Fp8 rounded = Fp8Weights(want);
+        EXPECT_TRUE(param.scales.equal(rounded.scales));
+        EXPECT_TRUE(param.data.to(at::kFloat).equal(rounded.values.to(at::kFloat)));
+      }
+    }
+  }
+  EXPECT_EQ(in_fp8, 2 * kRanks);
+}
+
+// The quantization of a value does not depend on shard boundaries.
+TEST(GatheredBucket, MatchesOneRank) {
+  const Layout one = LayoutOver(1), several = LayoutOver(kRanks);
+  const at::Tensor numbers = at::randn({64 * 32});
+  const auto all = [&](const Bucket& bucket) {
+    const at::Tensor main = at::zeros({bucket.bucket_elements});
+    main.narrow(0, 0, numbers.numel()).copy_(numbers);
+    return Gathered(bucket, main)[0].Param(bucket.params[1]);
+  };
+  const BoundParam alone = all(one.buckets[0]), cut = all(several.buckets[0]);
+  EXPECT_TRUE(alone.scales.equal(cut.scales));
+  EXPECT_TRUE(alone.data.to(at::kFloat).equal(cut.data.to(at::kFloat)));
+}
+
+TEST(GatheredBucket, InPlaceViewsTheStoredParams) {
+  const Layout layout = LayoutOver(1);
+  Bucket bucket = layout.buckets.back();
+  bucket.types.main = bucket.types.gathered;
+  const at::Tensor stored = at::randn({bucket.bucket_elements}).to(at::kBFloat16);
+  const GatheredBucket gathered = GatheredBucket::InPlace(bucket, stored);
+  EXPECT_EQ(gathered.Param(bucket.params[0]).data.data_ptr(), stored.data_ptr());
+}
+
+}  // namespace
+}  // namespace fsdpd
