@@ -35,7 +35,7 @@ struct VerdictOptions {
       absl::Seconds(2);  // Time for exits that an agent resends after a reconnect.
 };
 
-// The failure of an attempt that is up, or nullopt while there is none or its cause may still arrive.
+// The failure of an attempt that is up, or nullopt if it has not failed or the cause may still arrive.
 std::optional<v1::Job::Failure> FailureIn(const AttemptFacts& facts, const PresenceOf& presence,
                                           absl::Time now, const VerdictOptions& options);
 // All agents report that no rank progresses, and all nodes are connected. A single stopped rank suffices

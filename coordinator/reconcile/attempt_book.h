@@ -83,7 +83,7 @@ class AttemptBook {
   void AdvanceStops();
 
   // Why the job must not be launched: ranks of earlier attempts may be alive, for example on a lost node that
-  // reconnected with them. "" if there are none.
+  // reconnected with them. "" otherwise.
   std::string LeftoversOf(const std::string& job) const;
   bool IsIdle(const std::string& node) const;  // No attempt has a part there.
   bool HasRefusedRanks(const std::string& node) const;

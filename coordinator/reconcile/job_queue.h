@@ -45,7 +45,7 @@ class JobQueue {
     JobDependencies* dependencies;
     JobBoard* board;
     const Clock* clock;
-    std::function<RanksByProject()> quotas;  // Null if there are none.
+    std::function<RanksByProject()> quotas;  // Null without quotas.
   };
 
   explicit JobQueue(Parts parts) : parts_(std::move(parts)) {}

@@ -92,7 +92,7 @@ class Reconciler {
     JobBoard* board;
     Clock* clock;
     Planner plan;
-    std::function<RanksByProject()> quotas = nullptr;  // Null if there are none.
+    std::function<RanksByProject()> quotas = nullptr;  // Null without quotas.
     Meters* meters = nullptr;                          // Null without metrics.
   };
 

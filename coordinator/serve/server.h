@@ -35,7 +35,7 @@ struct ServerOptions : PublicServerOptions {
 // Files that are reread while the coordinator runs, shared by consecutive terms of leadership (replica.h).
 struct ServerFiles {
   PublicServerSecurity security;
-  std::shared_ptr<QuotaFile> quotas;  // Null if there are none.
+  std::shared_ptr<QuotaFile> quotas;  // Null without quotas.
   std::shared_ptr<MetricsPage> page;  // Not null even if metrics are not served.
 };
 

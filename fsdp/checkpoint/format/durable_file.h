@@ -28,6 +28,6 @@ absl::Status ReplaceFile(const std::string& directory, const std::string& name, 
 
 absl::Status SyncDirectory(const std::string& directory);
 
-absl::Status RemoveFile(const std::string& path);  // OK if there is none.
+absl::Status RemoveFile(const std::string& path);  // OK if it does not exist.
 
 }  // namespace fsdpd

@@ -119,7 +119,7 @@ class TensorWriter {
   const std::vector<size_t> begins_;
 };
 
-// The one with this name and size; null if there is none.
+// The file with this name and size, or null.
 const CompleteFile* FindComplete(const std::vector<CompleteFile>& files, const std::string& name,
                                  int64_t bytes);
 
