@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Generates the reference pages in docs/: .python/bin/python docs/references.py [--check] [PAGE...]
 
-Pages are cli, spec, rules, errors and metrics; all by default. `cli` runs --help of the built programs in .build/bin or FSDPD_BIN:
+Pages are cli, spec, rules, errors, metrics and records (bench/README.md); all by default. `cli` runs --help of the built programs in .build/bin or FSDPD_BIN:
 bazel build //client:fsdpctl //coordinator:fsdpd-coordinator //agent:fsdpd-agent //fsdp/engine:train_local
 --check writes nothing, and fails with the pages that are not up to date.
 """
@@ -11,19 +11,19 @@ import pathlib
 import sys
 
 DOCS = pathlib.Path(__file__).resolve().parent
-PAGES = ["cli", "spec", "rules", "errors", "metrics"]
+PAGES = {name: DOCS / f"{name}.md" for name in ("cli", "spec", "rules", "errors", "metrics")} | {"records": DOCS / "bench/README.md"}
 
 
 def main():
     arguments = sys.argv[1:]
     check = "--check" in arguments
-    asked = [each for each in arguments if each != "--check"] or PAGES
+    asked = [each for each in arguments if each != "--check"] or list(PAGES)
     unknown = [each for each in asked if each not in PAGES]
     if unknown:
         sys.exit(f"unknown page {unknown[0]}; the pages are {', '.join(PAGES)}")
     old = []
     for name in asked:
-        path, text = DOCS / f"{name}.md", importlib.import_module(name).page()
+        path, text = PAGES[name], importlib.import_module(name).page()
         if check and (not path.exists() or path.read_text() != text):
             old.append(name)
         elif not check:
