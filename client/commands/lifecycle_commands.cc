@@ -361,36 +361,28 @@ int RetryOne(Session* session, const std::string& id, Results* results) {
   return results->Add(response->job(), StateName(response->job().state()));
 }
 
-// Runs a command for each job. An error does not stop the loop.
+int DeleteOne(Session* session, const std::string& id, Results* results) {
+  const auto response = Change(session, id, &CoordinatorClient::DeleteJob);
+  if (!response.ok()) return FailJob(session, id, response.status());
+  const v1::Job& job = response->job();
+  const std::string dir = job.resolved().checkpoint().dir();
+  const bool saved = !dir.empty() && !job.checkpoints().empty();
+  results->Add(job, saved ? absl::StrCat("deleted; its checkpoints remain in ", OneLine(dir)) : "deleted");
+  if (response->unconfirmed_nodes().empty()) return kExitOk;
+  session->console().err << absl::StrCat(
+      job.id(), ": warning: its ranks may still run on lost node ",
+      OneLine(absl::StrJoin(response->unconfirmed_nodes(), ", ")),
+      dir.empty() ? "" : absl::StrCat(" and hold the lock of ", OneLine(dir)),
+      "; make sure that the machine is off or runs no fsdpd-rank process\n");
+  return kExitOk;
+}
+
+// Runs a command for each job. An error does not stop the loop, as for cancel and pause.
 int RunEach(Session* session, const Choice& choice, int (*run)(Session*, const std::string&, Results*),
             Results* results) {
   int code = kExitOk;
   for (const std::string& id : ChosenIds(session, choice, &code))
     MergeExitCode(run(session, id, results), &code);
-  return code;
-}
-
-// An error of one job does not stop the loop; an unreachable coordinator does.
-int RunDelete(Session* session, Results* results) {
-  int code = kExitOk;
-  for (const std::string& id : ChosenIds(session, kEnded, &code)) {
-    const auto response = Change(session, id, &CoordinatorClient::DeleteJob);
-    if (!response.ok()) {
-      code = FailJob(session, id, response.status());
-      if (absl::IsUnavailable(response.status()) || absl::IsDeadlineExceeded(response.status())) break;
-      continue;
-    }
-    const v1::Job& job = response->job();
-    const std::string dir = job.resolved().checkpoint().dir();
-    const bool saved = !dir.empty() && !job.checkpoints().empty();
-    results->Add(job, saved ? absl::StrCat("deleted; its checkpoints remain in ", OneLine(dir)) : "deleted");
-    if (response->unconfirmed_nodes().empty()) continue;
-    session->console().err << absl::StrCat(
-        job.id(), ": warning: its ranks may still run on lost node ",
-        OneLine(absl::StrJoin(response->unconfirmed_nodes(), ", ")),
-        dir.empty() ? "" : absl::StrCat(" and hold the lock of ", OneLine(dir)),
-        "; make sure that the machine is off or runs no fsdpd-rank process\n");
-  }
   return code;
 }
 
@@ -403,7 +395,7 @@ std::optional<int> RunLifecycleCommand(Session* session) {
   if (command == "pause") return results.End(RunPause(session, &results));
   if (command == "resume") return results.End(RunEach(session, kPaused, ResumeOne, &results));
   if (command == "retry") return results.End(RunEach(session, kRetryable, RetryOne, &results));
-  if (command == "delete") return results.End(RunDelete(session, &results));
+  if (command == "delete") return results.End(RunEach(session, kEnded, DeleteOne, &results));
   return std::nullopt;
 }
 

@@ -192,10 +192,20 @@ TEST_F(LifeCommandsTest, PauseBySelectorSkipsCancellingJobs) {
   EXPECT_EQ(err_, "every job with team has ended already, or is being cancelled\n");
 }
 
+// An etag belongs to one job: with several, the others would be changed after the check of the first failed.
+TEST_F(LifeCommandsTest, EtagRequiresOneJob) {
+  for (const char* command : {"cancel", "pause", "resume", "retry", "delete"}) {
+    EXPECT_EQ(Run({command, "a", "b", "--etag", "X"}), kExitUsage) << command;
+    EXPECT_EQ(err_, "fsdpctl: --etag requires exactly one JOB [INVALID_FLAG]\n");
+    EXPECT_EQ(Run({command, "-l", "team", "--etag", "X"}), kExitUsage) << command;
+  }
+}
+
 TEST_F(LifeCommandsTest, DeleteContinuesAfterError) {
   server_.on_delete = [](const v1::DeleteJobRequest& request, v1::DeleteJobResponse* response) {
     if (request.id() == "gone")
       return RefusalWithDetails(grpc::StatusCode::NOT_FOUND, "no job 'gone'", "JOB_NOT_FOUND");
+    if (request.id() == "late") return grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "no answer");
     response->mutable_job()->set_id(request.id());
     if (request.id() == "saved") {
       response->mutable_job()->mutable_resolved()->mutable_checkpoint()->set_dir("/runs/7");
@@ -206,6 +216,8 @@ TEST_F(LifeCommandsTest, DeleteContinuesAfterError) {
   EXPECT_EQ(Run({"delete", "saved", "gone", "plain"}), kExitNotFound);
   EXPECT_EQ(out_, "saved deleted; its checkpoints remain in /runs/7\nplain deleted\n");
   EXPECT_NE(err_.find("no job 'gone'"), std::string::npos) << err_;
+  EXPECT_EQ(Run({"delete", "late", "plain"}), kExitTimeout);
+  EXPECT_EQ(out_, "plain deleted\n") << "as pause and resume";
   EXPECT_EQ(Run({"delete"}), kExitUsage);
 }
 
@@ -463,6 +475,29 @@ TEST_F(LifeCommandsTest, AllHaveExamples) {
     EXPECT_EQ(Run({command, "--help"}), 0);
     EXPECT_NE(out_.find(std::string("Examples:\n  fsdpctl ") + command), std::string::npos) << out_;
   }
+}
+
+TEST_F(LifeCommandsTest, CancelSendsReasonAndGrace) {
+  server_.on_cancel = [](const v1::CancelJobRequest& request, v1::CancelJobResponse* response) {
+    EXPECT_EQ(request.reason(), "wrong data");
+    EXPECT_EQ(request.grace_seconds(), 60);
+    response->mutable_job()->set_id(request.id());
+    response->mutable_job()->set_state(v1::JOB_STATE_CANCELLING);
+    return grpc::Status::OK;
+  };
+  server_.on_watch = [](const v1::WatchJobRequest& request, grpc::ServerContext*,
+                        grpc::ServerWriter<v1::WatchJobResponse>* writer) {
+    v1::WatchJobResponse update;
+    update.mutable_job()->set_id(request.id());
+    update.mutable_job()->set_revision(9);
+    update.mutable_job()->set_state(v1::JOB_STATE_CANCELLED);
+    writer->Write(update);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"cancel", "j", "--reason", "wrong data", "--grace", "60"}), 0);
+  EXPECT_EQ(out_, "j cancelling\n");
+  EXPECT_EQ(Run({"cancel", "j", "--reason", "wrong data", "--grace", "60", "--wait"}), 0);
+  EXPECT_EQ(out_, "j cancelled\n");
 }
 
 }  // namespace
