@@ -4,10 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "base/temp_dir.h"
 #include "client/commands/commands.h"
 #include "client/testing/scripted_api.h"
 
@@ -58,6 +60,22 @@ class ServedCommandCase : public CommandCase {
   }
 
   ScriptedApi server_;
+};
+
+constexpr char kTinySpec[] =
+    "name: a\nmodel: {preset: tiny}\ndata: {synthetic: {}, sequence_length: 8}\ntrain:\n  steps: 3\n";
+
+// For commands that read a spec file.
+class SpecCommandCase : public ServedCommandCase {
+ protected:
+  void SetUp() override {
+    ServedCommandCase::SetUp();
+    std::ofstream(file_) << kTinySpec;
+  }
+
+  TempDir dir_;
+  const std::string file_ = dir_.File("job.yaml");
+  Interrupt release_;  // Hooks wait for it.
 };
 
 }  // namespace fsdpd

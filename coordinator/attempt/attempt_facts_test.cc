@@ -12,7 +12,8 @@ namespace {
 
 class AttemptFactsTest : public ::testing::Test {
  protected:
-  AttemptFactsTest() {
+  AttemptFactsTest() { Reset(); }
+  void Reset() {
     v1::Job job;
     job.set_id("j");
     job.set_attempt(1);
@@ -96,6 +97,39 @@ TEST_F(AttemptFactsTest, NoExitIsLaterThanItsArrival) {
   EXPECT_EQ(facts_.LastEnd(), absl::InfiniteFuture());
   for (const int rank : {1, 2, 3}) Fail(rank, 1);
   EXPECT_EQ(facts_.LastEnd(), now_);
+}
+
+TEST_F(AttemptFactsTest, KilledRankIsTheCauseButCrashMayBeAConsequence) {
+  for (const int signal : {SIGKILL, SIGABRT}) {
+    Reset();
+    Fail(2, 1, absl::Milliseconds(400));
+    v1::RankExit killed;
+    killed.set_signal(signal);
+    ASSERT_TRUE(facts_.TakeExit("a", 1, killed, now_, absl::ZeroDuration()));
+    EXPECT_EQ(facts_.FirstFailure()->rank(), signal == SIGKILL ? 1 : 2);
+  }
+}
+
+TEST_F(AttemptFactsTest, TerminationLongAfterFailureIsNotTheCause) {
+  Fail(2, 1, absl::Milliseconds(1100));
+  v1::RankExit terminated;
+  terminated.set_exit_code(kStoppedExitCode);
+  ASSERT_TRUE(facts_.TakeExit("a", 0, terminated, now_, absl::ZeroDuration()));
+  EXPECT_EQ(facts_.FirstFailure()->rank(), 2);
+}
+
+TEST_F(AttemptFactsTest, RepeatedExitKeepsFirstReport) {
+  ASSERT_TRUE(facts_.TakeExit("a", 0, v1::RankExit(), now_, absl::ZeroDuration()));
+  Fail(0, 2);
+  EXPECT_EQ(facts_.FirstFailure(), nullptr);
+}
+
+TEST_F(AttemptFactsTest, RejectsRanksOfAnotherNode) {
+  EXPECT_FALSE(facts_.TakeReady("b", 0));
+  EXPECT_FALSE(facts_.TakeExit("a", 2, v1::RankExit(), now_, absl::ZeroDuration()));
+  EXPECT_FALSE(facts_.TakeReady("a", -1));
+  EXPECT_FALSE(facts_.TakeReady("b", 4));
+  EXPECT_FALSE(facts_.TakeStopped("c"));
 }
 
 }  // namespace

@@ -1,65 +1,19 @@
 #include "coordinator/attempt/verdict.h"
 
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <signal.h>
-
-#include <map>
 
 #include "coordinator/attempt/failure_policy.h"
+#include "coordinator/testing/attempt_case.h"
 
 namespace fsdpd {
 namespace {
 
 using ::testing::HasSubstr;
 
-class VerdictTest : public ::testing::Test {
+class VerdictTest : public AttemptCase {
  protected:
-  VerdictTest() {
-    job_.set_id("j");
-    job_.set_attempt(1);
-    job_.set_state(v1::JOB_STATE_RUNNING);
-    job_.set_reason("all 4 ranks run");
-    for (int node = 0; node < 2; ++node) {
-      auto* placement = job_.add_placements();
-      placement->set_node("node-" + std::to_string(node));
-      placement->set_first_rank(2 * node);
-      placement->set_ranks(2);
-    }
-    Reset(false);
-  }
-  void Reset(bool recovered) {
-    facts_ = AttemptFacts(job_, recovered);
-    for (NodePart& part : facts_.parts) part.launched = true;
-  }
-  Verdict JudgeNow() {
-    return Judge(
-        job_, facts_, [this](const std::string& node) { return presence_[node]; }, now_, options_);
-  }
+  Verdict JudgeNow() { return Judge(job_, facts_, Presences(), now_, options_); }
   std::string Wait() const { return absl::FormatDuration(RetryDelay(job_)); }
-  // `nanos`: the time of the exit; the agent's clock is not used.
-  void Exit(int rank, int code, int64_t nanos, bool cancelled = false) {
-    v1::RankExit exit;
-    exit.set_exit_code(code);
-    exit.set_cancelled(cancelled);
-    if (code != 0) exit.set_error("error of rank " + std::to_string(rank));
-    ASSERT_TRUE(facts_.TakeExit(rank < 2 ? "node-0" : "node-1", rank, exit, now_,
-                                absl::Seconds(10) - absl::Nanoseconds(nanos)));
-  }
-  // In the all-gather of step 7, or before it.
-  void Still(int rank, int64_t instruction) {
-    v1::RankNoProgress no_progress;
-    no_progress.set_no_progress_ms(31000);
-    no_progress.set_limit_ms(30000);
-    v1::LanePosition* lane = no_progress.add_lanes();
-    lane->set_lane("gather");
-    lane->set_exchanges(true);
-    lane->set_step(7);
-    lane->set_instruction(instruction);
-    lane->set_running(instruction > 0);
-    lane->set_name("Gather layer.1");
-    ASSERT_TRUE(facts_.TakeNoProgress(rank < 2 ? "node-0" : "node-1", rank, no_progress, now_));
-  }
   // A job that may rewind to the checkpoint of `step`, and has no other attempt.
   void RewindsTo(int64_t step) {
     job_.mutable_spec()->mutable_restart()->set_max_attempts(1);
@@ -80,14 +34,7 @@ class VerdictTest : public ::testing::Test {
     exit.mutable_bad_step()->set_rewind(rewind);
     ASSERT_TRUE(facts_.TakeExit("node-1", 3, exit, now_, absl::ZeroDuration()));
   }
-
-  v1::Job job_;
-  AttemptFacts facts_;
-  std::map<std::string, Presence> presence_;  // Absent: kConnected, the first value.
-  absl::Time now_ = absl::FromUnixSeconds(100);
-  VerdictOptions options_;
 };
-
 TEST_F(VerdictTest, HealthyAttemptHasNoEvent) { EXPECT_FALSE(JudgeNow().event.has_value()); }
 
 TEST_F(VerdictTest, RunsWhenEveryRankIsReady) {
@@ -130,15 +77,6 @@ TEST_F(VerdictTest, HangsWhenNoRankProgresses) {
   EXPECT_THAT(again.reason, HasSubstr("attempt 1 of 2 failed: rank 3 on node-1 hangs: no progress"));
 }
 
-TEST_F(VerdictTest, ProgressOrOldReportIsNotAHang) {
-  for (int rank = 0; rank < 4; ++rank) Still(rank, 1);
-  facts_.TakeNoProgress("node-1", 3, v1::RankNoProgress(), now_);
-  EXPECT_FALSE(JudgeNow().event.has_value());
-  Still(3, 1);
-  now_ += absl::Seconds(15);
-  EXPECT_FALSE(JudgeNow().event.has_value());
-}
-
 TEST_F(VerdictTest, NoHangWhileNodeIsDisconnectedOrCoordinatorPaused) {
   for (int rank = 0; rank < 4; ++rank) Still(rank, 1);
   presence_["node-0"] = Presence::kDisconnected;
@@ -155,19 +93,6 @@ TEST_F(VerdictTest, FailureTakesPrecedenceOverHang) {
   now_ += options_.settle;
   EXPECT_EQ(JudgeNow().failure->rank(), 2);
   EXPECT_FALSE(JudgeNow().failure->has_hang());
-}
-
-TEST_F(VerdictTest, StoppedRankIsAHangAfterOthersWaited) {
-  v1::RankNoProgress stopped;
-  stopped.set_limit_ms(30000);
-  stopped.set_process(v1::PROCESS_STATE_STOPPED);
-  stopped.set_no_progress_ms(39000);
-  facts_.TakeNoProgress("node-0", 1, stopped, now_);
-  EXPECT_FALSE(JudgeNow().event.has_value());
-  stopped.set_no_progress_ms(41000);
-  facts_.TakeNoProgress("node-0", 1, stopped, now_);
-  EXPECT_EQ(JudgeNow().failure->rank(), 1);
-  EXPECT_EQ(JudgeNow().failure->hang().kind(), v1::Job::Hang::KIND_UNRESPONSIVE);
 }
 
 // Rank 0 lost its peers' connections because of rank 3's end, and is heard first.
@@ -246,34 +171,6 @@ TEST_F(VerdictTest, CancelledJobReportsWhatIsSaved) {
   EXPECT_EQ(JudgeNow().reason, "cancelled, all ranks are gone; saved after step 12");
 }
 
-TEST_F(VerdictTest, AddsPositionToErrorWithoutPlace) {
-  const std::string stood = "; it was in step 12: compute in Forward head mb 0";
-  const std::string own = "step 12: #3 Forward head mb 0: out of memory", nccl = "a step of group 'dp': gone";
-  for (const auto& [error, words] : std::map<std::string, std::string>{
-           {"", "killed by signal 9 (SIGKILL)" + stood}, {own, own}, {nccl, nccl + stood}}) {
-    v1::RankExit exit;
-    exit.set_signal(9);
-    exit.set_error(error);
-    exit.set_position("step 12: compute in Forward head mb 0");
-    Reset(false);
-    ASSERT_TRUE(facts_.TakeExit("node-0", 1, exit, now_, absl::ZeroDuration()));
-    now_ += options_.settle;
-    EXPECT_EQ(JudgeNow().failure->error(), words);
-  }
-}
-
-TEST_F(VerdictTest, EarliestFailureIsTheCauseEvenIfItArrivesLater) {
-  Exit(0, 1, 2000);
-  EXPECT_FALSE(JudgeNow().event.has_value());
-  Exit(3, 1, 1000);
-  now_ += options_.settle;
-  const Verdict verdict = JudgeNow();
-  ASSERT_EQ(verdict.event, JobEvent::kFail);
-  EXPECT_EQ(verdict.failure->rank(), 3);
-  EXPECT_EQ(verdict.failure->node(), "node-1");
-  EXPECT_EQ(verdict.failure->error(), "error of rank 3");
-}
-
 TEST_F(VerdictTest, RankStoppedOnOrderIsNotTheCause) {
   job_.set_state(v1::JOB_STATE_STOPPING);
   Exit(0, 143, 1, /*cancelled=*/true);
@@ -281,55 +178,6 @@ TEST_F(VerdictTest, RankStoppedOnOrderIsNotTheCause) {
   facts_.TakeStopped("node-0");
   facts_.TakeStopped("node-1");
   EXPECT_EQ(JudgeNow().failure->rank(), 2);
-}
-
-TEST_F(VerdictTest, RankThatLeftAfterPeerFailureIsNotTheCause) {
-  v1::RankExit left;
-  left.set_exit_code(3);
-  left.set_peer_failed(true);
-  // Reported as older than its own cause.
-  ASSERT_TRUE(facts_.TakeExit("node-0", 0, left, now_, /*age=*/absl::Seconds(11)));
-  Exit(1, 1, 1000);
-  now_ += options_.settle;
-  const Verdict verdict = JudgeNow();
-  ASSERT_EQ(verdict.event, JobEvent::kFail);
-  EXPECT_EQ(verdict.failure->rank(), 1);
-}
-
-TEST_F(VerdictTest, TerminatedRankIsTheCauseThoughPeersFailedFirst) {
-  Exit(2, 1, 1'000'000'000);
-  v1::RankExit terminated;
-  terminated.set_exit_code(143);
-  terminated.set_error("left at step 12, as it was told to");
-  terminated.set_position("step 12: compute in Forward head mb 0");
-  // Its peer failed before it exited, and it was informed.
-  terminated.set_peer_failed(true);
-  ASSERT_TRUE(
-      facts_.TakeExit("node-0", 1, terminated, now_, absl::Seconds(10) - absl::Nanoseconds(1'400'000'000)));
-  now_ += options_.settle;
-  const Verdict verdict = JudgeNow();
-  ASSERT_EQ(verdict.event, JobEvent::kFail);
-  EXPECT_EQ(verdict.failure->rank(), 1);
-  EXPECT_EQ(verdict.failure->error(),
-            "SIGTERM from outside, not from its agent; it was in step 12: compute in Forward head mb 0");
-}
-
-TEST_F(VerdictTest, KilledRankIsTheCauseButCrashMayBeAConsequence) {
-  for (const int signal : {SIGKILL, SIGABRT}) {
-    Reset(false);
-    Exit(2, 1, 1'000'000'000);
-    v1::RankExit killed;
-    killed.set_signal(signal);
-    ASSERT_TRUE(
-        facts_.TakeExit("node-0", 1, killed, now_, absl::Seconds(10) - absl::Nanoseconds(1'400'000'000)));
-    EXPECT_EQ(facts_.FirstFailure()->rank(), signal == SIGKILL ? 1 : 2);
-  }
-}
-
-TEST_F(VerdictTest, KillLongAfterFailureIsNotTheCause) {
-  Exit(2, 1, 1'000'000'000);
-  Exit(0, 143, 2'100'000'000);
-  EXPECT_EQ(facts_.FirstFailure()->rank(), 2);
 }
 
 TEST_F(VerdictTest, LaunchRejectedByStoppingAgentDoesNotCount) {
@@ -436,24 +284,6 @@ TEST_F(VerdictTest, AttemptOnLeavingNodeDoesNotCount) {
   }
 }
 
-TEST_F(VerdictTest, RankKilledBeforeNodeLeftIsTheCause) {
-  v1::RankExit killed;
-  killed.set_signal(SIGKILL);
-  v1::RankExit drained;
-  drained.set_exit_code(143);
-  drained.set_cancelled(true);
-  drained.set_drained(true);
-  for (const int64_t nanos : {1000, 3000}) {
-    Reset(false);
-    ASSERT_TRUE(facts_.TakeExit("node-0", 1, killed, now_, absl::Seconds(10) - absl::Nanoseconds(nanos)));
-    ASSERT_TRUE(facts_.TakeExit("node-1", 2, drained, now_, absl::Seconds(10) - absl::Nanoseconds(2000)));
-    now_ += options_.settle;
-    EXPECT_EQ(JudgeNow().failure->rank(), nanos < 2000 ? 1 : 2);
-    EXPECT_EQ(JudgeNow().failure->drained(), nanos > 2000);
-    now_ -= options_.settle;
-  }
-}
-
 TEST_F(VerdictTest, ConsequenceFollowsMultilineReason) {
   job_.mutable_spec()->mutable_restart()->set_max_attempts(2);
   v1::RankExit exit;
@@ -467,13 +297,6 @@ TEST_F(VerdictTest, ConsequenceFollowsMultilineReason) {
   job_.set_state(v1::JOB_STATE_STOPPING);
   for (NodePart& part : facts_.parts) part.stopped = true;
   EXPECT_THAT(JudgeNow().reason, HasSubstr("attempt 1 of 2 failed: " + cause + "the next one starts after "));
-}
-
-TEST_F(VerdictTest, StopLongAfterFailureIsAConsequence) {
-  Exit(2, 1, 1'000'000'000);
-  Exit(0, 143, 9'000'000'000, /*cancelled=*/true);
-  now_ += options_.settle;
-  EXPECT_EQ(JudgeNow().failure->rank(), 2);
 }
 
 TEST_F(VerdictTest, DyingNodeIsTheCauseThoughPeersFailedFirst) {
@@ -490,17 +313,6 @@ TEST_F(VerdictTest, DyingNodeIsTheCauseThoughPeersFailedFirst) {
   job_.set_state(v1::JOB_STATE_STOPPING);
   facts_.TakeStopped("node-0");
   EXPECT_THAT(JudgeNow().reason, HasSubstr("node node-1 is lost"));
-}
-
-TEST_F(VerdictTest, JudgesFailureOnceDisconnectedNodeReturned) {
-  Exit(1, 1, 1000);
-  presence_["node-1"] = Presence::kDisconnected;
-  now_ += options_.settle;
-  EXPECT_NE(JudgeNow().event, JobEvent::kFail);
-  presence_["node-1"] = Presence::kConnected;
-  facts_.TakeAttached("node-1", {2, 3}, now_);
-  now_ += options_.missing_settle;
-  EXPECT_EQ(JudgeNow().failure->rank(), 1);
 }
 
 TEST_F(VerdictTest, RankStoppedOnlyByItsAgentFailsJob) {
@@ -535,18 +347,6 @@ TEST_F(VerdictTest, WaitsForDisconnectedNodeAndFailsForLostNode) {
   EXPECT_EQ(verdict.failure->node(), "node-1");
 }
 
-TEST_F(VerdictTest, BlamesNodeThatIsLostAloneWhileCoordinatorRan) {
-  for (const bool recovered : {false, true}) {
-    Reset(recovered);
-    presence_ = {{"node-1", Presence::kLost}};
-    ASSERT_TRUE(JudgeNow().failure.has_value());
-    EXPECT_EQ(JudgeNow().failure->cause(), v1::FAILURE_CAUSE_NODE);
-    EXPECT_EQ(JudgeNow().failure->node_at_fault(), !recovered) << "it is unknown which node was disconnected";
-    presence_["node-0"] = Presence::kDisconnected;
-    EXPECT_FALSE(JudgeNow().failure->node_at_fault()) << "both are lost: a network failure";
-  }
-}
-
 TEST_F(VerdictTest, ReportsFaultAndPermanentFaultEndsJob) {
   job_.mutable_spec()->mutable_restart()->set_max_attempts(5);
   v1::RankExit exit;
@@ -574,29 +374,6 @@ TEST_F(VerdictTest, IgnoresLostNodeWithFinishedRanks) {
   for (int rank = 0; rank < 4; ++rank) Exit(rank, 0, 1);
   presence_["node-1"] = Presence::kLost;
   EXPECT_EQ(JudgeNow().event, JobEvent::kFinish);
-}
-
-TEST_F(VerdictTest, ReconnectedAgentHasTimeToReportExits) {
-  facts_.TakeAttached("node-0", {1}, now_);
-  EXPECT_FALSE(JudgeNow().event.has_value());
-  now_ += options_.missing_settle;
-  EXPECT_EQ(JudgeNow().event, JobEvent::kFail);
-  facts_.TakeAttached("node-0", {0, 1}, now_);
-  EXPECT_FALSE(JudgeNow().event.has_value());
-}
-
-TEST_F(VerdictTest, RepeatedExitKeepsFirstReport) {
-  Exit(0, 0, 1);
-  Exit(0, 1, 2);
-  EXPECT_EQ(facts_.FirstFailure(), nullptr);
-}
-
-TEST_F(VerdictTest, RejectsRanksOfAnotherNode) {
-  EXPECT_FALSE(facts_.TakeReady("node-1", 0));
-  EXPECT_FALSE(facts_.TakeExit("node-0", 2, v1::RankExit(), now_, absl::ZeroDuration()));
-  EXPECT_FALSE(facts_.TakeReady("node-0", -1));
-  EXPECT_FALSE(facts_.TakeReady("node-1", 4));
-  EXPECT_FALSE(facts_.TakeStopped("node-9"));
 }
 
 TEST_F(VerdictTest, StoppingEndsWhenEveryNodeIsGone) {
