@@ -79,10 +79,10 @@ def sources_of(directory, but=()):
 def rows_of_migrate(of_text):
     """The two tables of client/migrate. The table without checks is compared with the code that reports its rules."""
     tables = ["megatron_rules", "conversion_rules"]
-    row = re.compile(rf'\{{"(?P<id>\w+)",\s*(?P<level>k\w+),\s*(?P<text>{STRINGS})[,}}]')
+    row = re.compile(rf'(?:\{{|Checked\()"(?P<id>\w+)",\s*(?P<level>k\w+),\s*(?P<text>{STRINGS})[,}}]')
     megatron, conversion = [
         [{"id": found["id"], "kind": KINDS[found["level"]], "text": joined(found["text"])}
-         for found in row.finditer((ROOT / "client/migrate" / f"{name}.cc").read_text())] for name in tables]
+         for found in row.finditer((ROOT / "client/migrate" / f"{name}.cc").read_text()) if joined(found["text"])] for name in tables]
     constants = dict(CONSTANT.findall((ROOT / "client/migrate/shell_words.h").read_text()))
     found = set(BRACED.findall((ROOT / "client/commands/migrate_command.cc").read_text()))
     for source in sources_of("client/migrate", tables).values():
