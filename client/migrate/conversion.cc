@@ -6,9 +6,11 @@
 #include <absl/strings/str_replace.h>
 #include <absl/strings/str_split.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "base/check.h"
+#include "base/limits.h"
 #include "client/migrate/conversion_rules.h"
 #include "client/migrate/megatron_options.h"
 
@@ -36,7 +38,7 @@ void SpecConversion::Adjust(const char* rule, const char* setting, const absl::A
 }
 
 bool SpecConversion::CheckChoice(const char* rule, const char* setting, const std::set<std::string>& known) {
-  const std::string word = settings.Lower(setting).value_or("");
+  const std::string word = settings.Lower(setting, "");
   if (settings.Find(setting) == nullptr || !settings.AnyFlag(setting) || known.count(word) > 0) return true;
   if (word.empty()) return false;  // Settings::Text() has reported the missing value.
   Report(rule, setting,
@@ -46,7 +48,7 @@ bool SpecConversion::CheckChoice(const char* rule, const char* setting, const st
 }
 
 std::optional<v1::DType> SpecConversion::Type(const char* setting) {
-  const std::string text = settings.Lower(setting).value_or("auto");
+  const std::string text = settings.Lower(setting, "auto");
   if (absl::EndsWith(text, "bf16") || absl::EndsWith(text, "bfloat16")) return v1::DTYPE_BF16;
   if (absl::EndsWith(text, "fp32") || absl::EndsWith(text, "float32")) return v1::DTYPE_FP32;
   if (absl::EndsWith(text, "fp16") || absl::EndsWith(text, "float16")) return v1::DTYPE_FP16;
@@ -80,6 +82,38 @@ std::optional<int64_t> SpecConversion::Steps(const char* iterations, const char*
   Adjust("samples_are_steps", samples, absl::StrCat(*count, " samples"), absl::StrCat(whole, " steps"),
          {batch});
   return whole;
+}
+
+void SpecConversion::Refuse(const char* setting, absl::string_view feature) {
+  Report("not_supported", setting, {absl::StrCat(feature, " is not supported")});
+}
+
+int64_t SpecConversion::CountReplicas() const {
+  const auto degree = [](int64_t size) { return std::clamp<int64_t>(size, 1, kMaxWorld); };
+  const v1::Parallel& axes = job.parallel();
+  return Times(job.resources().nodes(), job.resources().ranks_per_node()) /
+         (degree(axes.tensor()) * degree(axes.context()) * degree(axes.pipeline()));
+}
+
+void SpecConversion::SetOuter(int64_t replicas, v1::Strategy strategy) {
+  if (replicas <= 1) return;
+  job.mutable_fsdp()->mutable_outer()->set_size(replicas);
+  job.mutable_fsdp()->mutable_outer()->set_strategy(strategy);
+}
+
+void SpecConversion::SetCompute(bool bf16, bool fp16, const char* hysteresis) {
+  job.mutable_precision()->set_compute(bf16 ? v1::DTYPE_BF16 : fp16 ? v1::DTYPE_FP16 : v1::DTYPE_FP32);
+  if (!fp16) return;
+  job.mutable_precision()->mutable_loss_scale();
+  Fill("precision.loss_scale");
+  if (const int64_t overflows = settings.Integer(hysteresis, 2); overflows != 1)
+    Adjust("loss_scale_hysteresis", hysteresis, overflows, "1");
+}
+
+void SpecConversion::SetPrefetch(std::optional<int64_t> elements) {
+  const int64_t element_bytes = job.precision().compute() == v1::DTYPE_FP32 ? 4 : 2;
+  if (elements.has_value() && job.fsdp().strategy() == v1::STRATEGY_OPTIM_GRADS_PARAMS)
+    job.mutable_fsdp()->set_prefetch_bytes(Times(*elements, element_bytes));
 }
 
 void SpecConversion::Fill(absl::string_view message) {

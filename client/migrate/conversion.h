@@ -51,6 +51,21 @@ class SpecConversion {
   // global batch and rounded down: 1000 samples with a batch of 64 are 15 steps.
   std::optional<int64_t> Steps(const char* iterations, const char* samples);
 
+  // Reports a setting that a spec cannot express.
+  void Refuse(const char* setting, absl::string_view feature);
+
+  // Data-parallel replicas: ranks of the cluster, without those that share each sample.
+  int64_t CountReplicas() const;
+
+  // Adds an outer axis if there are several replicas of the shards.
+  void SetOuter(int64_t replicas, v1::Strategy strategy = v1::STRATEGY_NO_SHARD);
+
+  // Sets precision.compute to bf16, else fp16, else fp32, and the loss scale of fp16. `hysteresis`: a setting.
+  void SetCompute(bool bf16, bool fp16, const char* hysteresis);
+
+  // Sets the prefetch limit of sharded parameters, in elements of the dtype of compute.
+  void SetPrefetch(std::optional<int64_t> elements);
+
   // Writes the fields of one message ("optimizer.adamw") for which the trainer's table says that they are
   // required, optional, or have a default. Reports an error for a required setting that is not set.
   void Fill(absl::string_view message);

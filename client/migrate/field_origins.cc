@@ -1,6 +1,5 @@
 #include "client/migrate/field_origins.h"
 
-#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_replace.h>
 
@@ -11,12 +10,6 @@
 
 namespace fsdpd {
 namespace {
-
-// "data.tokens[0].path" is within "data.tokens".
-bool IsWithin(const std::string& field, absl::string_view parent) {
-  return absl::StartsWith(field, parent) &&
-         (field.size() == parent.size() || field[parent.size()] == '.' || field[parent.size()] == '[');
-}
 
 // True for rules whose violation leaves the field unset. The field's own rules would report it again.
 bool LeavesFieldUnset(const std::string& rule) {

@@ -74,7 +74,7 @@ void ConvertLayers(SpecConversion& c, int64_t layers, Experts* experts) {
 // Megatron takes the softmax over the chosen experts unless moe_router_pre_softmax is set. That equals the
 // softmax over all experts, renormalized over the chosen ones, which the spec calls `normalized`.
 void ConvertScores(SpecConversion& c, Experts* experts) {
-  const std::string function = c.settings.Lower("moe_router_score_function").value_or("softmax");
+  const std::string function = c.settings.Lower("moe_router_score_function", "softmax");
   const bool first = c.settings.Flag("moe_router_pre_softmax");
   if (function == "sigmoid") {
     experts->set_scores(Experts::SCORES_SIGMOID);
@@ -87,8 +87,8 @@ void ConvertScores(SpecConversion& c, Experts* experts) {
 }
 
 void ConvertGroups(SpecConversion& c, Experts* experts) {
-  const int64_t groups = c.settings.Integer("moe_router_num_groups").value_or(0);
-  const int64_t chosen = c.settings.Integer("moe_router_group_topk").value_or(0);
+  const int64_t groups = c.settings.Integer("moe_router_num_groups", 0);
+  const int64_t chosen = c.settings.Integer("moe_router_group_topk", 0);
   if (groups <= 0 && chosen <= 0) return;
   if (groups <= 0 || chosen <= 0) {
     c.Report("expert_groups", groups > 0 ? "moe_router_num_groups" : "moe_router_group_topk",
@@ -127,8 +127,8 @@ void ConvertBalance(SpecConversion& c, Experts* experts) {
     c.Report("expert_balance", type, {"several balancing losses are not supported", "write seq_aux_loss"});
     return;
   }
-  const std::string kind = c.settings.Lower(type).value_or("aux_loss");
-  const double weight = c.settings.Real("moe_aux_loss_coeff").value_or(0);
+  const std::string kind = c.settings.Lower(type, "aux_loss");
+  const double weight = c.settings.Real("moe_aux_loss_coeff", 0);
   if (kind != "none" && !absl::EndsWith(kind, "aux_loss")) {
     c.Report("expert_balance", type,
              {absl::StrCat("'", kind, "' is not supported"), "write seq_aux_loss, aux_loss or none"});
@@ -137,7 +137,7 @@ void ConvertBalance(SpecConversion& c, Experts* experts) {
   if (kind == "none" || weight == 0) return;
   experts->set_balance_loss(weight);
   // With one sample per micro-batch, aux_loss is already per sample.
-  const bool per_sample = kind == "aux_loss" && c.settings.Integer("micro_batch_size").value_or(1) == 1;
+  const bool per_sample = kind == "aux_loss" && c.settings.Integer("micro_batch_size", 1) == 1;
   if (kind != "seq_aux_loss" && !per_sample) {
     c.Adjust("expert_balance_by_sample", type, kind == "aux_loss" ? "each micro-batch" : "each global batch",
              "each sample");
@@ -157,7 +157,7 @@ std::optional<std::vector<int>> ReadLayerPattern(absl::string_view text) {
 void ConvertExperts(SpecConversion* conversion, v1::Llama* llama) {
   SpecConversion& c = *conversion;
   Settings& s = c.settings;
-  const int64_t count = s.Integer("num_experts").value_or(0);
+  const int64_t count = s.Integer("num_experts", 0);
   if (count <= 0) return;
   Experts* experts = llama->mutable_experts();
   experts->set_count(count);
@@ -167,10 +167,9 @@ void ConvertExperts(SpecConversion* conversion, v1::Llama* llama) {
   ConvertLayers(c, llama->layers(), experts);
   ConvertScores(c, experts);
   ConvertGroups(c, experts);
-  if (experts->selection_bias())
-    experts->set_bias_update_rate(s.Real("moe_router_bias_update_rate").value_or(1e-3));
+  if (experts->selection_bias()) experts->set_bias_update_rate(s.Real("moe_router_bias_update_rate", 1e-3));
   ConvertBalance(c, experts);
-  const std::string type = s.Lower("moe_router_dtype").value_or("none");
+  const std::string type = s.Lower("moe_router_dtype", "none");
   if (type != "fp32")
     c.Adjust("router_in_fp32", "moe_router_dtype", type == "none" ? "the layer's dtype" : type, "fp32");
   if (s.Flag("moe_router_force_load_balancing"))

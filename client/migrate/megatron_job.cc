@@ -31,12 +31,12 @@ class Converter {
     job_.mutable_resources()->set_ranks_per_node(ChooseCount(cluster.ranks_per_node, "nproc_per_node", 8));
     job_.mutable_resources()->set_device(v1::DEVICE_CUDA);
     CheckScript();
+    c_.Fill("parallel");
     ConvertModel(&c_);
     ConvertTraining(&c_);
     ConvertPrecision(&c_);
     ConvertFsdp();
     ConvertRecompute();
-    c_.Fill("parallel");
     ConvertCheckpoint();
     c_.ReportUnread();
     if (s_.branch() != nullptr) c_.Report("branches_read", "")->place = *s_.branch();
@@ -92,7 +92,7 @@ class Converter {
   // Megatron offloads a fraction of the optimizer state. A spec offloads all of it or nothing, and the device
   // runs the update in both cases.
   void ConvertOptimizerOffload() {
-    const double fraction = s_.Real("optimizer_offload_fraction").value_or(1);
+    const double fraction = s_.Real("optimizer_offload_fraction", 1);
     if (fraction < 0 || fraction > 1) {
       c_.Report("optimizer_offload_range", "optimizer_offload_fraction", {fraction});
       return;
@@ -142,26 +142,19 @@ class Converter {
   void ConvertFsdp() {
     v1::Fsdp* fsdp = job_.mutable_fsdp();
     fsdp->set_strategy(ChooseStrategy());
-    const int64_t instances = s_.Integer("num_distributed_optimizer_instances").value_or(1);
-    const bool optim = s_.Lower("outer_dp_sharding_strategy").value_or("no_shard") == "optim";
-    if (instances > 1) {
-      fsdp->mutable_outer()->set_size(instances);
-      fsdp->mutable_outer()->set_strategy(optim ? v1::STRATEGY_OPTIM : v1::STRATEGY_NO_SHARD);
-    }
+    const bool optim = s_.Lower("outer_dp_sharding_strategy", "no_shard") == "optim";
+    c_.SetOuter(s_.Integer("num_distributed_optimizer_instances", 1),
+                optim ? v1::STRATEGY_OPTIM : v1::STRATEGY_NO_SHARD);
     if (s_.Flag("optimizer_cpu_offload")) ConvertOptimizerOffload();
     ConvertActivationOffload();
     // Megatron-FSDP prefetches half of this number of elements.
     const std::optional<int64_t> in_flight = s_.Integer("suggested_communication_unit_size");
-    if (in_flight.has_value() && fsdp->strategy() == v1::STRATEGY_OPTIM_GRADS_PARAMS) {
-      const int64_t element_bytes = job_.precision().compute() == v1::DTYPE_FP32 ? 4 : 2;
-      fsdp->set_prefetch_bytes(*in_flight / 2 * element_bytes);
-    }
+    c_.SetPrefetch(in_flight.has_value() ? std::optional(*in_flight / 2) : std::nullopt);
   }
 
   void ConvertRecompute() {
     const bool activations = s_.Flag("recompute_activations");  // The older name of `selective`.
-    const std::string granularity =
-        s_.Lower("recompute_granularity").value_or(activations ? "selective" : "");
+    const std::string granularity = s_.Lower("recompute_granularity", activations ? "selective" : "");
     const bool known = c_.CheckChoice("recompute_known", "recompute_granularity", {"full", "selective"});
     v1::Fsdp* fsdp = job_.mutable_fsdp();
     fsdp->set_recompute(granularity == "full"        ? v1::RECOMPUTE_FULL
@@ -173,7 +166,7 @@ class Converter {
     if (granularity != "full" && known) return;
     c_.CheckChoice("recompute_known", "recompute_method", {"uniform", "block"});
     // `uniform` recomputes all layers in groups; `block` recomputes the first recompute_num_layers.
-    if (s_.Lower("recompute_method").value_or("uniform") != "block") return;
+    if (s_.Lower("recompute_method", "uniform") != "block") return;
     const std::optional<int64_t> layers = s_.Integer("recompute_num_layers");
     if (layers.has_value()) fsdp->set_recompute_layers(*layers);
   }
@@ -182,7 +175,7 @@ class Converter {
     v1::Checkpoint* checkpoint = job_.mutable_checkpoint();
     if (const auto save = s_.Text("save")) {
       checkpoint->set_dir(*save);
-      checkpoint->set_every_steps(s_.Integer("save_interval").value_or(0));
+      checkpoint->set_every_steps(s_.Integer("save_interval", 0));
     }
     const auto load = s_.Text("load"), pretrained = s_.Text("pretrained_checkpoint");
     if (load.has_value()) {

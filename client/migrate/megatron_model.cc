@@ -14,8 +14,8 @@ constexpr double kLatentNormEpsilon = 1e-6;
 // Megatron pads the embedding to a multiple of make_vocab_size_divisible_by times the tensor-parallel
 // degree. The added rows are parameters, so the job has them too.
 int64_t PadVocabulary(Settings& s, int64_t size) {
-  const int64_t multiple = SpecConversion::Times(s.Integer("make_vocab_size_divisible_by").value_or(128),
-                                                 s.Integer("tensor_model_parallel_size").value_or(1));
+  const int64_t multiple = SpecConversion::Times(s.Integer("make_vocab_size_divisible_by", 128),
+                                                 s.Integer("tensor_model_parallel_size", 1));
   const bool pads = s.Flag("should_pad_vocab", true) && s.Flag("pad_vocab_size", true);
   if (!pads || multiple <= 0 || size % multiple == 0) return size;
   return SpecConversion::Times(size / multiple + 1, multiple);
@@ -66,7 +66,7 @@ void ConvertYarn(SpecConversion& c, v1::Llama* llama) {
              {"is not set, and its default depends on the version of Megatron",
               "add --rotary-scaling-factor (1: no scaling)"});
   }
-  const double factor = c.settings.Real("rotary_scaling_factor").value_or(1);
+  const double factor = c.settings.Real("rotary_scaling_factor", 1);
   if (factor == 1) return;
   llama->mutable_rope_scaling()->set_factor(factor);
   c.Fill("model.llama.rope_scaling");
@@ -80,7 +80,7 @@ void ConvertLatentAttention(SpecConversion& c, v1::Llama* llama) {
   const double epsilon = llama->norm_epsilon();
   if (epsilon != kLatentNormEpsilon)
     c.Adjust("latent_norm_epsilon", "norm_epsilon", epsilon, kLatentNormEpsilon);
-  if (c.settings.Lower("rope_type").value_or("yarn") == "yarn") ConvertYarn(c, llama);
+  if (c.settings.Lower("rope_type", "yarn") == "yarn") ConvertYarn(c, llama);
 }
 
 void ConvertLlama(SpecConversion& c) {
@@ -89,8 +89,7 @@ void ConvertLlama(SpecConversion& c) {
   llama->set_vocab_size(ChooseVocabulary(c, 0));
   c.Fill("model.llama");
   // Megatron's default for gated feed-forwards: 8/3 of the hidden size, rounded down to a multiple of 64.
-  llama->set_intermediate_size(
-      s.Integer("ffn_hidden_size").value_or(llama->hidden_size() * 4 * 2 / 3 / 64 * 64));
+  llama->set_intermediate_size(s.Integer("ffn_hidden_size", llama->hidden_size() * 4 * 2 / 3 / 64 * 64));
   const bool latent = s.Flag("multi_latent_attention");
   const int64_t groups = ReadQueryGroups(c);
   const std::optional<int64_t> head = s.Integer("kv_channels");
@@ -102,9 +101,8 @@ void ConvertLlama(SpecConversion& c) {
     llama->set_qk_norm(s.Flag("qk_norm"));
   }
   if (s.Flag("add_bias_linear", true)) c.Report("linear_biases", "add_bias_linear");
-  if (s.Flag("rope_scaling"))
-    llama->mutable_rope_scaling()->set_factor(s.Real("rope_scaling_factor").value_or(8));
-  if (s.Real("rotary_percent").value_or(1) != 1) c.Report("rotary_percent", "rotary_percent");
+  if (s.Flag("rope_scaling")) llama->mutable_rope_scaling()->set_factor(s.Real("rope_scaling_factor", 8));
+  if (s.Real("rotary_percent", 1) != 1) c.Report("rotary_percent", "rotary_percent");
   ConvertExperts(&c, llama);
 }
 
@@ -119,7 +117,7 @@ void ConvertGpt2(SpecConversion& c) {
   };
   if (!s.Flag("add_bias_linear", true)) refuse("add_bias_linear", "biases in its linear layers");
   if (s.Flag("qk_norm")) refuse("qk_norm", "no norms of queries and keys");
-  if (s.Integer("num_experts").value_or(0) > 0) refuse("num_experts", "no experts");
+  if (s.Integer("num_experts", 0) > 0) refuse("num_experts", "no experts");
   if (s.Flag("multi_latent_attention")) refuse("multi_latent_attention", "no latent attention");
   const int64_t heads = gpt2->heads(), groups = ReadQueryGroups(c);
   if (groups > 0 && groups != heads) refuse("num_query_groups", "a key and a value head for each query head");
@@ -130,7 +128,7 @@ void ConvertGpt2(SpecConversion& c) {
 
 // Megatron Bridge has the activation function in addition to the flag for the gate.
 void CheckActivation(SpecConversion& c, bool gated) {
-  const std::string function = c.settings.Lower("activation_func").value_or("");
+  const std::string function = c.settings.Lower("activation_func", "");
   const char* supported = gated ? "silu" : "gelu";
   if (!function.empty() && (!absl::StrContains(function, supported) || absl::StrContains(function, "quick")))
     c.Report("activation", "activation_func", {function, gated ? "Llama" : "GPT-2", supported});
@@ -153,10 +151,9 @@ bool FamilyIsKnown(Settings& s) {
 void ConvertModel(SpecConversion* conversion) {
   SpecConversion& c = *conversion;
   Settings& s = c.settings;
-  const std::string norm = s.Lower("normalization").value_or("layernorm");
+  const std::string norm = s.Lower("normalization", "layernorm");
   const bool rotary = s.Flag("use_rotary_position_embeddings");
-  const std::string positions =
-      s.Lower("position_embedding_type").value_or(rotary ? "rope" : "learned_absolute");
+  const std::string positions = s.Lower("position_embedding_type", rotary ? "rope" : "learned_absolute");
   const bool gated = s.Flag("swiglu");
   const bool llama = gated && norm == "rmsnorm" && positions == "rope";
   const bool gpt2 = !gated && norm == "layernorm" && positions == "learned_absolute";
@@ -173,7 +170,7 @@ void ConvertModel(SpecConversion* conversion) {
     c.Adjust("norms_about_one", "layernorm_zero_centered_gamma", "0 at first", "1 at first");
   for (const char* name : {"attention_dropout", "hidden_dropout"}) {
     // Megatron's default is 0.1, so a run without the setting warns too.
-    if (const double rate = s.Real(name).value_or(0.1); rate != 0) c.Report("dropout", name, {rate});
+    if (const double rate = s.Real(name, 0.1); rate != 0) c.Report("dropout", name, {rate});
   }
   s.Find("max_position_embeddings");
   c.Fill("train.initial");

@@ -1,5 +1,5 @@
 // Published names of Megatron-LM's options and Megatron Bridge's settings, for the test that each option is
-// converted, adjusted, refused or in megatron_table.h.
+// converted, adjusted, refused or in option_tables.h.
 //
 // A comment before each part names its source file and commit. Newer options are reported as `not_known`
 // until they are added here.

@@ -7,8 +7,9 @@
 #include <absl/strings/str_replace.h>
 #include <absl/strings/strip.h>
 
+#include <algorithm>
 #include <optional>
-#include <set>
+#include <utility>
 #include <vector>
 
 #include "base/limits.h"
@@ -30,23 +31,17 @@ class PrecisionConverter {
   explicit PrecisionConverter(SpecConversion* conversion)
       : c_(*conversion),
         s_(c_.settings),
-        recipe_(absl::StrReplaceAll(s_.Lower("mixed_precision").value_or(""), {{"-", "_"}})) {}
+        recipe_(absl::StrReplaceAll(s_.Lower("mixed_precision", ""), {{"-", "_"}})) {}
 
   void Run() {
     v1::Precision* precision = c_.job.mutable_precision();
     const bool named = !recipe_.empty();  // The recipe then overrides bf16 and fp16 of the model.
     const bool bf16 = named ? absl::StrContains(recipe_, "bf16") : s_.AnyFlag("bf16");
     const bool fp16 = named ? absl::StartsWith(recipe_, "fp16") : s_.AnyFlag("fp16");
-    precision->set_compute(bf16 ? v1::DTYPE_BF16 : fp16 ? v1::DTYPE_FP16 : v1::DTYPE_FP32);
-    if (fp16) {
-      precision->mutable_loss_scale();
-      c_.Fill("precision.loss_scale");
-      if (const int64_t hysteresis = s_.Integer("hysteresis").value_or(2); hysteresis != 1)
-        c_.Adjust("loss_scale_hysteresis", "hysteresis", hysteresis, "1");
-    }
+    c_.SetCompute(bf16, fp16, "hysteresis");
+    params_ = precision->compute();
     CheckRecipe();
     ConvertFp8(bf16, fp16, precision);
-    params_ = bf16 ? v1::DTYPE_BF16 : fp16 ? v1::DTYPE_FP16 : v1::DTYPE_FP32;
     precision->set_main_params(ReadMainParamsType());
     ConvertGradients();
     precision->set_moments(ReadMomentType("exp_avg_dtype"));
@@ -71,15 +66,15 @@ class PrecisionConverter {
 
   // A misspelled recipe would silently train in another dtype.
   void CheckRecipe() {
-    std::set<std::string> known = {"nanov2_bf16_with_fp8_current_scaling_mixed",
-                                   "nemotron_h_bf16_with_fp8_current_scaling_mixed"};
-    for (const char* half : {"bf16", "fp16"}) {
-      for (const char* with : {"", "_with_fp8_current_scaling", "_with_fp8_delayed_scaling",
-                               "_with_fp8_subchannel_scaling", "_with_mxfp8"})
-        known.insert(absl::StrCat(half, with, "_mixed"));
-    }
-    if (recipe_.empty() || absl::StrContains(recipe_, "fp4") || known.count(recipe_) > 0) return;
-    c_.Report("recipe_known", "mixed_precision", {recipe_, absl::StrJoin(known, ", ")});
+    std::vector<std::string> known = {"nanov2_bf16_with_fp8_current_scaling_mixed",
+                                      "nemotron_h_bf16_with_fp8_current_scaling_mixed"};
+    for (const char* with : {"", "_with_fp8_current_scaling", "_with_fp8_delayed_scaling",
+                             "_with_fp8_subchannel_scaling", "_with_mxfp8"})
+      known.insert(known.end(), {absl::StrCat("bf16", with, "_mixed"), absl::StrCat("fp16", with, "_mixed")});
+    std::sort(known.begin(), known.end());
+    if (recipe_.empty() || absl::StrContains(recipe_, "fp4")) return;
+    if (!std::binary_search(known.begin(), known.end(), recipe_))
+      c_.Report("recipe_known", "mixed_precision", {recipe_, absl::StrJoin(known, ", ")});
   }
 
   // Reports what Megatron computes in other dtypes with FP8, in addition to the recipe.
@@ -113,7 +108,7 @@ class PrecisionConverter {
       first = CountBf16Layers("num_layers_at_start_in_bf16", flag);
       last = CountBf16Layers("num_layers_at_end_in_bf16", flag);
     }
-    const int64_t layers = s_.Integer("num_layers").value_or(0);
+    const int64_t layers = s_.Integer("num_layers", 0);
     if (layers > kMaxLayers) return;  // The spec's rules refuse it.
     for (int64_t i = 0; i < layers; ++i) {
       if (i < first || i >= layers - last)
@@ -136,7 +131,7 @@ class PrecisionConverter {
     if (!known) return;
     // The legacy flags --fp8-e4m3 and --fp8-hybrid have no value.
     const absl::string_view old = absl::StripPrefix(setting, "fp8_");
-    std::string recipe = old == "e4m3" || old == "hybrid" ? std::string(old) : s_.Lower(setting).value_or("");
+    std::string recipe = old == "e4m3" || old == "hybrid" ? std::string(old) : s_.Lower(setting, "");
     const auto scaling = s_.Lower("fp8_recipe");
     if (recipe_.empty() && scaling.has_value()) absl::StrAppend(&recipe, ", ", *scaling);
     if (!bf16) absl::StrAppend(&recipe, ", with fp32");
@@ -147,7 +142,7 @@ class PrecisionConverter {
   }
 
   v1::DType ReadMomentType(const char* setting) {
-    const std::string text = s_.Lower(setting).value_or("");
+    const std::string text = s_.Lower(setting, "");
     if (absl::EndsWith(text, "fp8") || absl::EndsWith(text, "uint8"))
       return v1::DTYPE_FP8;  // Megatron stores FP8 moments as uint8.
     return c_.Type(setting).value_or(v1::DTYPE_FP32);
@@ -226,15 +221,10 @@ class PrecisionConverter {
     return type;
   }
 
-  struct MegatronVersion {
-    std::string name;
-    GradientTypes types;
-  };
-
   // Gradient dtypes in each version of Megatron that may have written this configuration.
-  std::vector<MegatronVersion> VersionsOfMegatron(bool in_fp32, bool reduce_in_bf16,
-                                                  std::optional<v1::DType> main,
-                                                  std::optional<v1::DType> comm) {
+  using Versions = std::vector<std::pair<std::string, GradientTypes>>;
+  Versions VersionsOfMegatron(bool in_fp32, bool reduce_in_bf16, std::optional<v1::DType> main,
+                              std::optional<v1::DType> comm) {
     const GradientTypes fp32 = {v1::DTYPE_FP32, v1::DTYPE_FP32}, own = {params_, params_};
     if (s_.Flag("use_torch_fsdp2")) return {{"PyTorch's FSDP2 in Megatron", own}};
     if (!s_.AnyFlag("use_megatron_fsdp")) {
@@ -253,7 +243,7 @@ class PrecisionConverter {
 
   // Compares with `requested`, not `chosen`: the rule `fp16_gradients` reports how these two differ.
   void WarnIfVersionsDiffer(const GradientTypes& requested, const GradientTypes& chosen,
-                            const std::vector<MegatronVersion>& versions) {
+                            const Versions& versions) {
     std::vector<std::string> texts;
     bool differs = false;
     for (const auto& [name, types] : versions) {

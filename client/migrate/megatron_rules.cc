@@ -55,7 +55,7 @@ std::string DefaultOf(absl::string_view name, Settings* s) {
 }
 
 std::string ValueOf(absl::string_view name, Settings* s) {
-  if (!absl::ConsumePrefix(&name, "$")) return s->Lower(name).value_or(DefaultOf(name, s));
+  if (!absl::ConsumePrefix(&name, "$")) return s->Lower(name, DefaultOf(name, s));
   const Setting* variable = s->FindVariable(std::string(name));
   return variable == nullptr ? "" : variable->values.front();
 }

@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/limits.h"
-
 namespace fsdpd {
 namespace {
 
@@ -56,7 +54,7 @@ class TrainingConverter {
     }
     if (data->tokens_size() > 1) ReportDataWeights();
     ConvertDocuments();
-    if (s_.Lower("dataloader_type").value_or("single") != "single") {
+    if (s_.Lower("dataloader_type", "single") != "single") {
       c_.Report("data_order", "dataloader_type");
     }
     // Mock data is random, so a split of it has no effect.
@@ -101,21 +99,15 @@ class TrainingConverter {
 
   void ConvertTrain() {
     v1::Train* train = job_.mutable_train();
-    const int64_t world = SpecConversion::Times(job_.resources().nodes(), job_.resources().ranks_per_node());
-    const auto ranks = [this](const char* axis) {
-      return std::clamp<int64_t>(s_.Integer(axis).value_or(1), 1, kMaxWorld);
-    };
-    const int64_t sharing = ranks("context_parallel_size") * ranks("tensor_model_parallel_size") *
-                            ranks("pipeline_model_parallel_size");
     c_.Fill("train");
     train->set_global_batch(s_.Integer("global_batch_size")
-                                .value_or(SpecConversion::Times(train->micro_batch(), world / sharing)));
+                                .value_or(SpecConversion::Times(train->micro_batch(), c_.CountReplicas())));
     const std::optional<int64_t> steps = c_.Steps("train_iters", "train_samples");
     train->set_steps(steps.has_value() ? *steps : c_.Required("train_iters"));
   }
 
   void ConvertEvaluation() {
-    const int64_t every = s_.Integer("eval_interval").value_or(0);
+    const int64_t every = s_.Integer("eval_interval", 0);
     const std::optional<int64_t> rounds = s_.Integer("eval_iters");
     const bool all = s_.Flag("full_validation");
     if (every <= 0 || (rounds.has_value() && *rounds == 0)) return;
@@ -132,29 +124,28 @@ class TrainingConverter {
     v1::Optimizer* optimizer = job_.mutable_optimizer();
     c_.Fill("optimizer");
     if (s_.Find("lr") == nullptr) c_.Report("required", "lr", {"is not set", "add --lr"});
-    const double lr = s_.Real("lr").value_or(1);  // Real() reports an invalid number.
+    const double lr = s_.Real("lr", 1);  // Real() reports an invalid number.
     if (lr <= 0) c_.Report("lr_positive", "lr", {lr});
     const double decay = ChooseWeightDecay();
-    if (s_.Lower("optimizer").value_or("adam") == "sgd") {
-      v1::Sgd* sgd = optimizer->mutable_sgd();
-      sgd->set_lr(lr);
-      c_.Fill("optimizer.sgd");
-      sgd->set_weight_decay(decay);
+    const auto fill = [&](const char* message, auto* to) {
+      c_.Fill(message);
+      to->set_lr(lr);
+      to->set_weight_decay(decay);
+    };
+    if (s_.Lower("optimizer", "adam") == "sgd") {
+      fill("optimizer.sgd", optimizer->mutable_sgd());
     } else {
-      v1::AdamW* adamw = optimizer->mutable_adamw();
-      adamw->set_lr(lr);
-      c_.Fill("optimizer.adamw");
-      adamw->set_weight_decay(decay);
+      fill("optimizer.adamw", optimizer->mutable_adamw());
     }
     ConvertEmbeddingGroups(lr);
   }
 
   // Megatron's schedule has its own weight decay (start and end), which overrides weight_decay.
   double ChooseWeightDecay() {
-    const double decay = s_.Real("weight_decay").value_or(0.01);
+    const double decay = s_.Real("weight_decay", 0.01);
     const std::optional<double> start = s_.Real("start_weight_decay");
-    const double end = s_.Real("end_weight_decay").value_or(decay);
-    if (s_.Lower("weight_decay_incr_style").value_or("constant") == "constant") return end;
+    const double end = s_.Real("end_weight_decay", decay);
+    if (s_.Lower("weight_decay_incr_style", "constant") == "constant") return end;
     if (start.value_or(decay) != end) c_.Report("weight_decay_grows", "weight_decay_incr_style");
     return end;
   }
@@ -163,9 +154,9 @@ class TrainingConverter {
   // both. If embedding_init_method_std is set, even to its default, embeddings have no weight decay in
   // Megatron. The first group that matches a parameter applies.
   void ConvertEmbeddingGroups(double lr) {
-    const double asked = s_.Real("decoupled_lr").value_or(0), own = lr > 0 ? asked : 0;
-    const double least = s_.Real("min_lr").value_or(0);
-    const double there = s_.Real("decoupled_min_lr").value_or(least), here = lr > 0 ? least * own / lr : 0;
+    const double asked = s_.Real("decoupled_lr", 0), own = lr > 0 ? asked : 0;
+    const double least = s_.Real("min_lr", 0);
+    const double there = s_.Real("decoupled_min_lr", least), here = lr > 0 ? least * own / lr : 0;
     if (job_.train().initial().has_embedding_std()) {
       v1::ParamGroup* embedding = job_.mutable_optimizer()->add_groups();
       embedding->add_params("embedding.*");
@@ -194,7 +185,7 @@ class TrainingConverter {
 
   // lr_warmup_fraction is a fraction of the decay steps, not of the run's steps.
   int64_t ConvertWarmup(int64_t decay_steps) {
-    const double from = s_.Real("lr_warmup_init").value_or(0);
+    const double from = s_.Real("lr_warmup_init", 0);
     const int64_t warmup = c_.Steps("lr_warmup_iters", "lr_warmup_samples").value_or(0);
     const std::optional<double> fraction = s_.Real("lr_warmup_fraction");
     const int64_t steps =
@@ -203,36 +194,36 @@ class TrainingConverter {
     return steps;
   }
 
-  void ConvertWsd(int64_t warmup, double ratio) {
-    v1::Schedule::Wsd* wsd = job_.mutable_schedule()->mutable_wsd();
-    wsd->set_warmup_steps(warmup);
+  void ConvertWsd(v1::Schedule::Wsd* wsd) {
     wsd->set_decay_steps(c_.Steps("wsd_decay_iters", "lr_wsd_decay_samples").value_or(0));
-    if (ratio != 0) wsd->set_min_lr_ratio(ratio);
-    const std::string style = s_.Lower("lr_wsd_decay_style").value_or("exponential");  // Megatron's default.
+    const std::string style = s_.Lower("lr_wsd_decay_style", "exponential");  // Megatron's default.
     if (style == "linear") return;
     const bool written = s_.Find("lr_wsd_decay_style") != nullptr;
     c_.Adjust("wsd_decay_style", written ? "lr_wsd_decay_style" : "lr_decay_style", style, "linear");
   }
 
   void ConvertSchedule() {
-    const std::string style = s_.Lower("lr_decay_style").value_or("linear");
+    const std::string style = s_.Lower("lr_decay_style", "linear");
     const int64_t steps = job_.train().steps();
     const std::optional<int64_t> decay = c_.Steps("lr_decay_iters", "lr_decay_samples");
     const int64_t warmup = ConvertWarmup(decay.value_or(steps));
     if (style != "constant" || warmup > 0) c_.Report("one_step_on", "");
     const double lr = std::max(job_.optimizer().adamw().lr(), job_.optimizer().sgd().lr());
-    const double ratio = lr > 0 ? s_.Real("min_lr").value_or(0) / lr : 0;
+    const double ratio = lr > 0 ? s_.Real("min_lr", 0) / lr : 0;
     v1::Schedule* schedule = job_.mutable_schedule();
+    const auto fill = [&](auto* shape) {
+      shape->set_warmup_steps(warmup);
+      if (ratio != 0) shape->set_min_lr_ratio(ratio);
+    };
     if (style == "constant") {
       schedule->mutable_constant()->set_warmup_steps(warmup);
     } else if (style == "linear") {
-      schedule->mutable_linear()->set_warmup_steps(warmup);
-      if (ratio != 0) schedule->mutable_linear()->set_min_lr_ratio(ratio);
+      fill(schedule->mutable_linear());
     } else if (style == "cosine") {
-      schedule->mutable_cosine()->set_warmup_steps(warmup);
-      if (ratio != 0) schedule->mutable_cosine()->set_min_lr_ratio(ratio);
+      fill(schedule->mutable_cosine());
     } else if (style == "wsd") {
-      ConvertWsd(warmup, ratio);
+      fill(schedule->mutable_wsd());
+      ConvertWsd(schedule->mutable_wsd());
     } else {
       c_.Report("schedule", "lr_decay_style", {style});
     }

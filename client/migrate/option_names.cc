@@ -6,8 +6,7 @@
 #include <absl/strings/str_split.h>
 #include <absl/strings/strip.h>
 
-#include "client/migrate/megatron_table.h"
-#include "client/migrate/trainer_tables.h"
+#include "client/migrate/option_tables.h"
 
 namespace fsdpd {
 namespace {
@@ -53,7 +52,7 @@ FieldRow ReadFieldRow(absl::string_view parent, absl::string_view word) {
 
 std::string Unchanged(const std::string& name) { return name; }
 
-// Reads a table; megatron_table.h describes its text. `canonical` returns the canonical name of a setting.
+// Reads a table; option_tables.h describes its text. `canonical` returns the canonical name of a setting.
 OptionTable ReadTable(absl::string_view text, std::string (*canonical)(const std::string&)) {
   OptionTable table;
   std::string kind, detail;  // Of the line's group: "refused", "hybrid models".

@@ -46,10 +46,17 @@ class Settings {
   // An open setting (Setting::open) counts as unset and adds no further error.
   std::optional<std::string> Text(absl::string_view name);
   std::optional<std::string> Lower(absl::string_view name);  // In lower case, for enumerations.
+  std::string Lower(absl::string_view name, const std::string& default_value) {
+    return Lower(name).value_or(default_value);
+  }
   bool Flag(absl::string_view name, bool default_value = false);
   bool AnyFlag(absl::string_view name);  // True in any section.
   std::optional<double> Real(absl::string_view name);
+  double Real(absl::string_view name, double default_value) { return Real(name).value_or(default_value); }
   std::optional<int64_t> Integer(absl::string_view name);
+  int64_t Integer(absl::string_view name, int64_t default_value) {
+    return Integer(name).value_or(default_value);
+  }
 
   // Replaces the values, for an adjustment. The place does not change.
   void Set(absl::string_view name, const std::string& value);

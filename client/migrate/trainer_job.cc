@@ -40,20 +40,6 @@ void ReportAutomatic(SpecConversion& c) {
   if (!names.empty()) c.Report("auto_values", "", {absl::StrJoin(names, ", ")});
 }
 
-void Refuse(SpecConversion& c, const char* setting, absl::string_view feature) {
-  c.Report("not_supported", setting, {absl::StrCat(feature, " is not supported")});
-}
-
-int64_t World(const v1::JobSpec& job) {
-  return SpecConversion::Times(job.resources().nodes(), job.resources().ranks_per_node());
-}
-
-// Ranks that share each sample.
-int64_t RanksPerSample(const v1::Parallel& parallel) {
-  const auto degree = [](int64_t size) { return std::clamp<int64_t>(size, 1, kMaxWorld); };
-  return degree(parallel.tensor()) * degree(parallel.context()) * degree(parallel.pipeline());
-}
-
 void ConvertOffload(SpecConversion& c, const char* setting, const char* offloaded) {
   c.job.mutable_fsdp()->mutable_offload()->set_optimizer(true);
   c.Adjust("offload_optimizer_only", setting, offloaded, "optimizer");
@@ -68,8 +54,8 @@ void ConvertFp8(SpecConversion& c, const char* setting, const std::string& recip
 
 // A model of a preset: llama3 and 8B is llama3-8b.
 void ConvertTitanModel(SpecConversion& c) {
-  const std::string name = c.settings.Lower("model.name").value_or("llama3");
-  const std::string flavor = c.settings.Lower("model.flavor").value_or("debugmodel");
+  const std::string name = c.settings.Lower("model.name", "llama3");
+  const std::string flavor = c.settings.Lower("model.flavor", "debugmodel");
   for (const std::string& family : {name, name + ".1", absl::StrReplaceAll(name, {{"_", "-"}})}) {
     for (const std::string& preset : {absl::StrCat(family, "-", flavor), flavor == "671b" ? family : ""}) {
       if (FindPreset(preset) == nullptr) continue;
@@ -80,7 +66,7 @@ void ConvertTitanModel(SpecConversion& c) {
 }
 
 void ConvertTitanSchedule(SpecConversion& c) {
-  const std::string type = c.settings.Lower("lr_scheduler.decay_type").value_or("linear");
+  const std::string type = c.settings.Lower("lr_scheduler.decay_type", "linear");
   const std::optional<double> ratio = c.settings.Real("lr_scheduler.decay_ratio");
   if (ratio.has_value()) {
     c.Fill("schedule.wsd");
@@ -102,7 +88,7 @@ void ConvertTitanCheckpoint(SpecConversion& c) {
     const std::string root = s.Text("job.dump_folder").value_or("outputs");
     checkpoint->set_dir(absl::StrCat(root, "/", s.Text("checkpoint.folder").value_or("checkpoint")));
     c.Fill("checkpoint");
-    const int64_t kept = s.Integer("checkpoint.keep_latest_k").value_or(10);
+    const int64_t kept = s.Integer("checkpoint.keep_latest_k", 10);
     if (kept > 0) checkpoint->set_keep_last(kept);
   }
   const std::optional<std::string> load = s.Text("checkpoint.initial_load_path");
@@ -110,7 +96,7 @@ void ConvertTitanCheckpoint(SpecConversion& c) {
     checkpoint->set_load(*load);
     checkpoint->set_load_optimizer(false);
   } else if (load.has_value() && !load->empty()) {
-    Refuse(c, "checkpoint.initial_load_path", "a checkpoint in torchtitan's format (initial_load_in_hf)");
+    c.Refuse("checkpoint.initial_load_path", "a checkpoint in torchtitan's format (initial_load_in_hf)");
   }
   if (checkpoint->dir().empty() && checkpoint->load().empty()) c.job.clear_checkpoint();
 }
@@ -127,7 +113,7 @@ void ConvertTitanPrecision(SpecConversion& c) {
     if (absl::StrContains(each, "float8") || absl::StrContains(each, "mx")) {
       ConvertFp8(c, "model.converters", each);
     } else if (!each.empty()) {
-      Refuse(c, "model.converters", absl::StrCat("the converter ", each));
+      c.Refuse("model.converters", absl::StrCat("the converter ", each));
     }
   }
 }
@@ -136,10 +122,12 @@ void ConvertTitanPrecision(SpecConversion& c) {
 void ConvertTitanMesh(SpecConversion& c, const Cluster& cluster) {
   Settings& s = c.settings;
   c.Fill("parallel");
-  const int64_t sharded = s.Integer("parallelism.data_parallel_shard_degree").value_or(-1);
-  const int64_t replicas = s.Integer("parallelism.data_parallel_replicate_degree").value_or(1);
-  const int64_t world =
-      SpecConversion::Times(SpecConversion::Times(sharded, replicas), RanksPerSample(c.job.parallel()));
+  const int64_t sharded = s.Integer("parallelism.data_parallel_shard_degree", -1);
+  const int64_t replicas = s.Integer("parallelism.data_parallel_replicate_degree", 1);
+  const v1::Parallel& axes = c.job.parallel();
+  int64_t world = sharded;
+  for (const int64_t size : {replicas, axes.tensor(), axes.context(), axes.pipeline()})
+    world = SpecConversion::Times(world, std::clamp<int64_t>(size, 1, kMaxWorld));
   v1::Resources* resources = c.job.mutable_resources();
   const bool is_known = sharded > 0 && replicas > 0;
   if (is_known && !cluster.ranks_per_node.has_value() && world < resources->ranks_per_node())
@@ -148,10 +136,7 @@ void ConvertTitanMesh(SpecConversion& c, const Cluster& cluster) {
     resources->set_nodes(std::max<int64_t>(world / resources->ranks_per_node(), 1));
   v1::Fsdp* fsdp = c.job.mutable_fsdp();
   fsdp->set_strategy(sharded == 1 ? v1::STRATEGY_NO_SHARD : v1::STRATEGY_OPTIM_GRADS_PARAMS);
-  if (replicas > 1 && sharded != 1) {
-    fsdp->mutable_outer()->set_size(replicas);
-    fsdp->mutable_outer()->set_strategy(v1::STRATEGY_NO_SHARD);
-  }
+  if (sharded != 1) c.SetOuter(replicas);
 }
 
 void ConvertTitan(SpecConversion& c, const Cluster& cluster) {
@@ -164,19 +149,17 @@ void ConvertTitan(SpecConversion& c, const Cluster& cluster) {
   s.Find("training.dataset_path");
   c.Fill("train");
   v1::Train* train = c.job.mutable_train();
-  const int64_t global = s.Integer("training.global_batch_size").value_or(-1);
-  train->set_global_batch(
-      global > 0
-          ? global
-          : SpecConversion::Times(train->micro_batch(), World(c.job) / RanksPerSample(c.job.parallel())));
+  const int64_t global = s.Integer("training.global_batch_size", -1);
+  train->set_global_batch(global > 0 ? global
+                                     : SpecConversion::Times(train->micro_batch(), c.CountReplicas()));
   const char* validates = s.Find("validation.enable") != nullptr ? "validation.enable" : "validation.enabled";
   if (s.Flag(validates))
-    c.Adjust("no_evaluation", validates,
-             absl::StrCat("every ", s.Integer("validation.freq").value_or(10), " steps"), "never");
+    c.Adjust("no_evaluation", validates, absl::StrCat("every ", s.Integer("validation.freq", 10), " steps"),
+             "never");
   c.Fill("optimizer");
   c.Fill("optimizer.adamw");
-  if (const std::string name = s.Lower("optimizer.name").value_or("adamw"); name != "adamw")
-    Refuse(c, "optimizer.name", absl::StrCat("the optimizer ", name));
+  if (const std::string name = s.Lower("optimizer.name", "adamw"); name != "adamw")
+    c.Refuse("optimizer.name", absl::StrCat("the optimizer ", name));
   if (c.job.optimizer().adamw().weight_decay() != 0)
     c.Adjust("norms_do_not_decay",
              s.Find("optimizer.weight_decay") != nullptr ? "optimizer.weight_decay" : "", "all parameters",
@@ -184,11 +167,11 @@ void ConvertTitan(SpecConversion& c, const Cluster& cluster) {
   ConvertTitanSchedule(c);
   ConvertTitanPrecision(c);
   v1::Fsdp* fsdp = c.job.mutable_fsdp();
-  const std::string recompute = s.Lower("activation_checkpoint.mode").value_or("selective");
+  const std::string recompute = s.Lower("activation_checkpoint.mode", "selective");
   fsdp->set_recompute(recompute == "none"   ? v1::RECOMPUTE_NONE
                       : recompute == "full" ? v1::RECOMPUTE_FULL
                                             : v1::RECOMPUTE_SELECTIVE);
-  fsdp->set_keep_gathered(s.Lower("parallelism.fsdp_reshard_after_forward").value_or("") == "never");
+  fsdp->set_keep_gathered(s.Lower("parallelism.fsdp_reshard_after_forward", "") == "never");
   if (s.Flag("training.enable_cpu_offload"))
     ConvertOffload(c, "training.enable_cpu_offload", "parameters, gradients, optimizer");
   ConvertTitanCheckpoint(c);
@@ -197,8 +180,8 @@ void ConvertTitan(SpecConversion& c, const Cluster& cluster) {
 // --- DeepSpeed ---
 
 v1::Strategy StrategyOfStage(SpecConversion& c, const char* setting) {
-  const int64_t stage = c.settings.Integer(setting).value_or(0);
-  if (stage < 0 || stage > 3) Refuse(c, setting, absl::StrCat("ZeRO stage ", stage));
+  const int64_t stage = c.settings.Integer(setting, 0);
+  if (stage < 0 || stage > 3) c.Refuse(setting, absl::StrCat("ZeRO stage ", stage));
   return stage == 1   ? v1::STRATEGY_OPTIM
          : stage == 2 ? v1::STRATEGY_OPTIM_GRADS
          : stage == 3 ? v1::STRATEGY_OPTIM_GRADS_PARAMS
@@ -211,16 +194,16 @@ void ConvertDeepSpeedOptimizer(SpecConversion& c) {
   const std::optional<std::string> type = s.Lower("optimizer.type");
   if (type == "sgd") return c.Fill("optimizer.sgd");
   if (type.has_value() && type != "adam" && type != "adamw")
-    Refuse(c, "optimizer.type", absl::StrCat("the optimizer ", *type));
+    c.Refuse("optimizer.type", absl::StrCat("the optimizer ", *type));
   if (!s.Flag("optimizer.params.adam_w_mode", true))
-    Refuse(c, "optimizer.params.adam_w_mode", "weight decay added to the gradient");
+    c.Refuse("optimizer.params.adam_w_mode", "weight decay added to the gradient");
   if (!type.has_value()) return;
   c.Fill("optimizer.adamw");
   const Setting* betas = s.Find("optimizer.params.betas");
   for (size_t i = 0; i < 2; ++i) {
     double beta = i == 0 ? 0.9 : 0.999;
     if (betas != nullptr && i < betas->values.size() && !absl::SimpleAtod(betas->values[i], &beta))
-      Refuse(c, "optimizer.params.betas", absl::StrCat("'", betas->values[i], "'"));
+      c.Refuse("optimizer.params.betas", absl::StrCat("'", betas->values[i], "'"));
     c.job.mutable_optimizer()->mutable_adamw()->add_betas(beta);
   }
 }
@@ -238,12 +221,12 @@ void ConvertDeepSpeedSchedule(SpecConversion& c) {
     return;
   }
   c.Fill(shape);
-  if (type != "warmupcosinelr" && s.Lower("scheduler.params.warmup_type").value_or("log") == "log") {
+  if (type != "warmupcosinelr" && s.Lower("scheduler.params.warmup_type", "log") == "log") {
     const bool written = s.Find("scheduler.params.warmup_type") != nullptr;
     c.Adjust("warmup_linear", written ? "scheduler.params.warmup_type" : "scheduler.type", "log", "linear");
   }
   for (const char* name : {"scheduler.params.warmup_min_lr", "scheduler.params.warmup_min_ratio"}) {
-    if (const double from = s.Real(name).value_or(0); from != 0) c.Adjust("warmup_from", name, from, "0");
+    if (const double from = s.Real(name, 0); from != 0) c.Adjust("warmup_from", name, from, "0");
   }
   const std::optional<double> peak = s.Real("scheduler.params.warmup_max_lr");
   if (peak.has_value() && c.job.optimizer().has_adamw())
@@ -257,20 +240,16 @@ void ConvertDeepSpeedPrecision(SpecConversion& c) {
   Settings& s = c.settings;
   v1::Precision* precision = c.job.mutable_precision();
   const bool bf16 = s.Flag("bf16.enabled"), fp16 = s.Flag("fp16.enabled");
-  const v1::DType compute = bf16 ? v1::DTYPE_BF16 : fp16 ? v1::DTYPE_FP16 : v1::DTYPE_FP32;
-  precision->set_compute(compute);
+  c.SetCompute(bf16, fp16, "fp16.hysteresis");
   const bool sharded = c.job.fsdp().strategy() >= v1::STRATEGY_OPTIM_GRADS;
   const v1::DType main = bf16 && sharded ? v1::DTYPE_BF16 : v1::DTYPE_FP32;
   precision->set_main_grads(c.Type("data_types.grad_accum_dtype").value_or(main));
   precision->set_grad_comm(
       c.Type("communication_data_type").value_or(bf16 ? v1::DTYPE_BF16 : v1::DTYPE_FP32));
   if (!fp16) return;
-  c.Fill("precision.loss_scale");
-  precision->mutable_loss_scale()->set_initial(std::exp2(s.Real("fp16.initial_scale_power").value_or(16)));
+  precision->mutable_loss_scale()->set_initial(std::exp2(s.Real("fp16.initial_scale_power", 16)));
   c.Adjust("fp16_gradients", "fp16.enabled", "fp16", "fp32", {"and reduced "});
-  if (s.Real("fp16.loss_scale").value_or(0) != 0) Refuse(c, "fp16.loss_scale", "a constant loss scale");
-  if (const int64_t hysteresis = s.Integer("fp16.hysteresis").value_or(2); hysteresis != 1)
-    c.Adjust("loss_scale_hysteresis", "fp16.hysteresis", hysteresis, "1");
+  if (s.Real("fp16.loss_scale", 0) != 0) c.Refuse("fp16.loss_scale", "a constant loss scale");
 }
 
 void ConvertDeepSpeedBatch(SpecConversion& c) {
@@ -279,8 +258,8 @@ void ConvertDeepSpeedBatch(SpecConversion& c) {
   v1::Train* train = c.job.mutable_train();
   const std::optional<int64_t> total = s.Integer("train_batch_size");
   const std::optional<int64_t> micro = s.Integer("train_micro_batch_size_per_gpu");
-  const int64_t replicas = std::max<int64_t>(World(c.job) / RanksPerSample(c.job.parallel()), 1);
-  const int64_t rounds = std::max<int64_t>(s.Integer("gradient_accumulation_steps").value_or(1), 1);
+  const int64_t replicas = std::max<int64_t>(c.CountReplicas(), 1);
+  const int64_t rounds = std::max<int64_t>(s.Integer("gradient_accumulation_steps", 1), 1);
   if (micro.has_value()) train->set_micro_batch(*micro);
   if (!micro.has_value() && total.has_value()) train->set_micro_batch(*total / replicas / rounds);
   if (micro.has_value())
@@ -294,17 +273,14 @@ void ConvertDeepSpeed(SpecConversion& c) {
   ConvertDeepSpeedBatch(c);
   v1::Fsdp* fsdp = c.job.mutable_fsdp();
   fsdp->set_strategy(StrategyOfStage(c, "zero_optimization.stage"));
-  const std::optional<int64_t> in_flight = s.Integer("zero_optimization.stage3_prefetch_bucket_size");
   ConvertDeepSpeedOptimizer(c);
   ConvertDeepSpeedSchedule(c);
   ConvertDeepSpeedPrecision(c);
-  if (in_flight.has_value() && fsdp->strategy() == v1::STRATEGY_OPTIM_GRADS_PARAMS)
-    fsdp->set_prefetch_bytes(
-        SpecConversion::Times(*in_flight, c.job.precision().compute() == v1::DTYPE_FP32 ? 4 : 2));
+  c.SetPrefetch(s.Integer("zero_optimization.stage3_prefetch_bucket_size"));
   const char* optimizer = "zero_optimization.offload_optimizer.device";
   const char* params = "zero_optimization.offload_param.device";
-  if (s.Lower(optimizer).value_or("none") != "none") fsdp->mutable_offload()->set_optimizer(true);
-  if (s.Lower(params).value_or("none") != "none") ConvertOffload(c, params, "parameters, optimizer");
+  if (s.Lower(optimizer, "none") != "none") fsdp->mutable_offload()->set_optimizer(true);
+  if (s.Lower(params, "none") != "none") ConvertOffload(c, params, "parameters, optimizer");
 }
 
 // --- accelerate ---
@@ -313,8 +289,8 @@ void ConvertDeepSpeed(SpecConversion& c) {
 void ConvertAccelerateFsdp(SpecConversion& c) {
   Settings& s = c.settings;
   v1::Fsdp* fsdp = c.job.mutable_fsdp();
-  const std::string strategy = s.Lower("fsdp_config.fsdp_sharding_strategy").value_or("full_shard");
-  const std::string reshard = s.Lower("fsdp_config.fsdp_reshard_after_forward").value_or("true");
+  const std::string strategy = s.Lower("fsdp_config.fsdp_sharding_strategy", "full_shard");
+  const std::string reshard = s.Lower("fsdp_config.fsdp_reshard_after_forward", "true");
   const bool hybrid = absl::StrContains(strategy, "hybrid") || strategy == "4" || strategy == "5";
   const bool is_grad_op =
       absl::StrContains(strategy, "shard_grad_op") || absl::StrContains(strategy, "zero2");
@@ -323,12 +299,7 @@ void ConvertAccelerateFsdp(SpecConversion& c) {
   fsdp->set_keep_gathered(is_grad_op || strategy == "2" || strategy == "5" || reshard == "false" ||
                           reshard == "shard_grad_op");
   const int64_t nodes = c.job.resources().nodes();
-  const int64_t replicas =
-      s.Integer("parallelism_config.parallelism_config_dp_replicate_size").value_or(hybrid ? nodes : 1);
-  if (replicas > 1) {
-    fsdp->mutable_outer()->set_size(replicas);
-    fsdp->mutable_outer()->set_strategy(v1::STRATEGY_NO_SHARD);
-  }
+  c.SetOuter(s.Integer("parallelism_config.parallelism_config_dp_replicate_size", hybrid ? nodes : 1));
   if (s.Flag("fsdp_config.fsdp_activation_checkpointing")) fsdp->set_recompute(v1::RECOMPUTE_FULL);
   if (s.Flag("fsdp_config.fsdp_offload_params"))
     ConvertOffload(c, "fsdp_config.fsdp_offload_params", "parameters, gradients, optimizer");
@@ -337,28 +308,28 @@ void ConvertAccelerateFsdp(SpecConversion& c) {
 void ConvertAccelerate(SpecConversion& c, const Cluster& cluster) {
   Settings& s = c.settings;
   v1::Resources* resources = c.job.mutable_resources();
-  const int64_t machines = s.Integer("num_machines").value_or(1);
+  const int64_t machines = s.Integer("num_machines", 1);
   const std::optional<int64_t> processes = s.Integer("num_processes");
   if (!cluster.nodes.has_value() && machines > 0) resources->set_nodes(machines);
   if (!cluster.ranks_per_node.has_value() && processes.has_value() && machines > 0)
     resources->set_ranks_per_node(*processes / machines);
-  const std::string type = s.Lower("distributed_type").value_or("no");
-  const std::string precision = s.Lower("mixed_precision").value_or("no");
+  const std::string type = s.Lower("distributed_type", "no");
+  const std::string precision = s.Lower("mixed_precision", "no");
   c.Fill("parallel");
   if (type == "fsdp") {
     ConvertAccelerateFsdp(c);
   } else if (type == "deepspeed") {
     c.job.mutable_fsdp()->set_strategy(StrategyOfStage(c, "deepspeed_config.zero_stage"));
-    if (s.Lower("deepspeed_config.offload_optimizer_device").value_or("none") != "none")
+    if (s.Lower("deepspeed_config.offload_optimizer_device", "none") != "none")
       c.job.mutable_fsdp()->mutable_offload()->set_optimizer(true);
-    if (s.Lower("deepspeed_config.offload_param_device").value_or("none") != "none")
+    if (s.Lower("deepspeed_config.offload_param_device", "none") != "none")
       ConvertOffload(c, "deepspeed_config.offload_param_device", "parameters, optimizer");
   } else if (type == "no" || type == "multi_gpu" || type == "megatron_lm") {
     c.job.mutable_fsdp()->set_strategy(v1::STRATEGY_NO_SHARD);
   } else {
-    Refuse(c, "distributed_type", type);
+    c.Refuse("distributed_type", type);
   }
-  if (s.Integer("deepspeed_config.gradient_accumulation_steps").value_or(1) != 1) {
+  if (s.Integer("deepspeed_config.gradient_accumulation_steps", 1) != 1) {
     c.Report("partial_spec", "deepspeed_config.gradient_accumulation_steps",
              {"the micro-batch size, which is multiplied by this for train.global_batch"});
   }

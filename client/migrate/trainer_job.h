@@ -1,5 +1,5 @@
 // Conversion of a run of any trainer into a job spec: of Megatron by megatron_rules.h and megatron_job.h,
-// and of torchtitan, DeepSpeed and Hugging Face accelerate by the tables of trainer_tables.h. Defaults of a
+// and of torchtitan, DeepSpeed and Hugging Face accelerate by the tables of option_tables.h. Defaults of a
 // trainer are written out where fsdpd's differ.
 //
 // Files of DeepSpeed and accelerate have no model, data and length, since a training script sets them. The
