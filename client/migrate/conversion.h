@@ -60,7 +60,7 @@ class SpecConversion {
   // Adds an outer axis if there are several replicas of the shards.
   void SetOuter(int64_t replicas, v1::Strategy strategy = v1::STRATEGY_NO_SHARD);
 
-  // Sets precision.compute to bf16, else fp16, else fp32, and the loss scale of fp16. `hysteresis`: a setting.
+  // Sets precision.compute to bf16, else fp16, else fp32. fp16 has a loss scale; `hysteresis` is a setting.
   void SetCompute(bool bf16, bool fp16, const char* hysteresis);
 
   // Sets the prefetch limit of sharded parameters, in elements of the dtype of compute.

@@ -27,7 +27,8 @@ struct Finding {
 using Findings = std::vector<Finding>;
 
 // The violation of a rule, as conditions that all hold:
-//   flag  *flag (in any section)  name? (is set)  name=a,b (one of them)  name~a,b (contains one)  name>1  name<1
+//   flag  *flag (in any section)  name? (is set)  name=a,b (one of them)  name~a,b (contains one)
+//   name>1  name<1
 //   ! negates a condition, $ precedes an environment variable
 //   a/b holds if one holds; with a|b, each that holds is a violation
 // It is reported at the setting after "@" if that is set, or else at the first one.

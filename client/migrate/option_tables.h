@@ -310,7 +310,8 @@ field checkpoint: dir=save every_steps=save_interval load=load,pretrained_checkp
 field resources: nodes=nnodes ranks_per_node=nproc_per_node
 )";
 
-// Names of torchtitan/config/job_config.py at 6404b932421f5ce382e7dac5ad381b2c17b1373c and of releases of 2025.
+// Names of torchtitan/config/job_config.py at 6404b932421f5ce382e7dac5ad381b2c17b1373c and of later releases
+// of 2025.
 constexpr char kTorchtitanTable[] = R"(
 ignored: job.* profiling.* metrics.* memory_estimation.* comm.* compile.* experimental.* liger_kernel.*
     model.tokenizer_path model.hf_assets_path model.print_after_conversion optimizer.implementation

@@ -38,7 +38,6 @@ v1::Job EndedJob(v1::JobState state) {
 }
 
 absl::Time Now() { return absl::FromUnixSeconds(1065); }
-
 // The error of a rank whose checkpoint lacks several parameters of the model.
 TEST(JobDescription, TableListsMultilineReason) {
   v1::Job job = EndedJob(v1::JOB_STATE_FAILED);
@@ -188,26 +187,6 @@ v1::SavedCheckpoint Saved(int64_t step, const std::string& error = "") {
   saved.set_error(error);
   saved.set_unix_nanos((1000 + step) * kSecond);
   return saved;
-}
-
-TEST(JobDescription, StepIsThatOfCheckpointUntilNextReport) {
-  v1::Job job = EndedJob(v1::JOB_STATE_RUNNING);
-  *job.add_checkpoints() = Saved(20);
-  *job.add_checkpoints() = Saved(30);
-  EXPECT_THAT(JobTable({job}, Now()), HasSubstr("  200/200  "));
-  job.clear_last_step();
-  job.set_state(v1::JOB_STATE_QUEUED);
-  job.mutable_restored()->set_step(10);  // Restored by the attempt that failed.
-  EXPECT_THAT(JobTable({job}, Now()), HasSubstr("  30/200  "));
-  job.set_state(v1::JOB_STATE_STARTING);
-  job.clear_restored();
-  EXPECT_THAT(JobTable({job}, Now()), HasSubstr("  30/200  "));
-  job.mutable_restored()->set_step(20);  // The newer checkpoint could not be used.
-  job.mutable_checkpoints()->RemoveLast();
-  EXPECT_THAT(JobTable({job}, Now()), HasSubstr("  20/200  "));
-  job.mutable_restored()->set_step(120);  // From another job: this one has no checkpoint yet.
-  job.clear_checkpoints();
-  EXPECT_THAT(JobTable({job}, Now()), HasSubstr("  120/200  "));
 }
 
 TEST(JobDescription, ShowsFailedCheckpointWhileRunning) {

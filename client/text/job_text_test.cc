@@ -50,5 +50,25 @@ TEST(JobText, TableTruncatesLongReason) {
   EXPECT_THAT(table, HasSubstr("  and 46 more: fsdpctl describe tiny-k3x9q2\n"));
 }
 
+TEST(JobText, StepIsThatOfCheckpointUntilNextReport) {
+  v1::Job job = EndedJob(v1::JOB_STATE_RUNNING);
+  job.add_checkpoints()->set_step(20);
+  job.add_checkpoints()->set_step(30);
+  EXPECT_THAT(JobTable({job}, Now()), HasSubstr("  200/200  "));
+  job.clear_last_step();
+  job.set_state(v1::JOB_STATE_QUEUED);
+  job.mutable_restored()->set_step(10);  // Restored by the attempt that failed.
+  EXPECT_THAT(JobTable({job}, Now()), HasSubstr("  30/200  "));
+  job.set_state(v1::JOB_STATE_STARTING);
+  job.clear_restored();
+  EXPECT_THAT(JobTable({job}, Now()), HasSubstr("  30/200  "));
+  job.mutable_restored()->set_step(20);  // The newer checkpoint could not be used.
+  job.mutable_checkpoints()->RemoveLast();
+  EXPECT_THAT(JobTable({job}, Now()), HasSubstr("  20/200  "));
+  job.mutable_restored()->set_step(120);  // From another job: this one has no checkpoint yet.
+  job.clear_checkpoints();
+  EXPECT_THAT(JobTable({job}, Now()), HasSubstr("  120/200  "));
+}
+
 }  // namespace
 }  // namespace fsdpd

@@ -1,5 +1,7 @@
 // Tests of the whole coordinator in one process: the real server on its own port, real gRPC clients, real
 // SQLite; only the agents are scripted.
+#include "coordinator/serve/server.h"
+
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -10,7 +12,6 @@
 #include "base/temp_dir.h"
 #include "base/version.h"
 #include "coordinator/job/job_machine.h"
-#include "coordinator/serve/server.h"
 #include "coordinator/testing/scripted_agent.h"
 #include "coordinator/testing/tiny_spec.h"
 #include "google/rpc/error_details.pb.h"
@@ -23,7 +24,7 @@ namespace {
 using ::testing::HasSubstr;
 using Body = v1::CoordinatorMessage;
 
-class CoordinatorTest : public ::testing::Test {
+class ServerTest : public ::testing::Test {
  protected:
   void SetUp() override { StartServer(); }
 
@@ -131,7 +132,7 @@ v1::HostedAttempt Hosted(const AttemptRef& ref, const std::vector<int>& ranks) {
   return hosted;
 }
 
-TEST_F(CoordinatorTest, RunsJobFromSubmitToSuccess) {
+TEST_F(ServerTest, RunsJobFromSubmitToSuccess) {
   const auto agent = Agent("node-0", 2);
   const v1::Job job = SubmitOrDie(TinySpec(1, 2));
   EXPECT_THAT(job.id(), HasSubstr("tiny-"));
@@ -158,7 +159,7 @@ TEST_F(CoordinatorTest, RunsJobFromSubmitToSuccess) {
   EXPECT_EQ(Get(job.id()).SerializeAsString(), done.SerializeAsString());
 }
 
-TEST_F(CoordinatorTest, WatchStreamsStepsAndEndsWithTheJob) {
+TEST_F(ServerTest, WatchStreamsStepsAndEndsWithTheJob) {
   const auto agent = Agent("node-0", 1);
   const v1::Job job = SubmitOrDie(TinySpec());
   ASSERT_TRUE(agent->Await(Body::kLaunch).has_value());
@@ -186,7 +187,7 @@ TEST_F(CoordinatorTest, WatchStreamsStepsAndEndsWithTheJob) {
   EXPECT_EQ(last, v1::JOB_STATE_SUCCEEDED);
 }
 
-TEST_F(CoordinatorTest, FirstFailingRankIsTheReason) {
+TEST_F(ServerTest, FirstFailingRankIsTheReason) {
   const auto a = Agent("node-0", 1), b = Agent("node-1", 1);
   const v1::Job job = SubmitOrDie(TinySpec(2, 1));
   ASSERT_TRUE(a->Await(Body::kLaunch).has_value());
@@ -206,7 +207,7 @@ TEST_F(CoordinatorTest, FirstFailingRankIsTheReason) {
   EXPECT_THAT(failed.reason(), HasSubstr("rank 1 on node-1 failed: loss is not finite"));
 }
 
-TEST_F(CoordinatorTest, CancelEndsWhenTheAgentReportsStopped) {
+TEST_F(ServerTest, CancelEndsWhenTheAgentReportsStopped) {
   const auto agent = Agent("node-0", 1);
   v1::Job job = SubmitOrDie(TinySpec());
   ASSERT_TRUE(agent->Await(Body::kLaunch).has_value());
@@ -224,7 +225,7 @@ TEST_F(CoordinatorTest, CancelEndsWhenTheAgentReportsStopped) {
   EXPECT_EQ(job.revision(), cancelled.revision());
 }
 
-TEST_F(CoordinatorTest, SecondJobForTheSameSlotsNamesTheFirst) {
+TEST_F(ServerTest, SecondJobForTheSameSlotsNamesTheFirst) {
   const auto agent = Agent("node-0", 1);
   const v1::Job first = SubmitOrDie(TinySpec());
   const v1::Job second = SubmitOrDie(TinySpec());
@@ -238,7 +239,7 @@ TEST_F(CoordinatorTest, SecondJobForTheSameSlotsNamesTheFirst) {
   EXPECT_EQ(launch->launch().job_id(), second.id());
 }
 
-TEST_F(CoordinatorTest, MessageOfOtherStreamGenerationEndsTheStream) {
+TEST_F(ServerTest, MessageOfOtherStreamGenerationEndsTheStream) {
   const auto agent = Agent("node-0", 1);
   v1::AgentMessage message;
   message.set_stream_generation(agent->stream_generation() - 1);
@@ -247,7 +248,7 @@ TEST_F(CoordinatorTest, MessageOfOtherStreamGenerationEndsTheStream) {
   EXPECT_EQ(agent->AwaitEnd().error_code(), grpc::StatusCode::ABORTED);
 }
 
-TEST_F(CoordinatorTest, ReportsOfOlderAttemptsChangeNothing) {
+TEST_F(ServerTest, ReportsOfOlderAttemptsChangeNothing) {
   const auto agent = Agent("node-0", 1);
   v1::JobSpec spec = TinySpec();
   spec.mutable_restart()->set_max_attempts(2);
@@ -268,7 +269,7 @@ TEST_F(CoordinatorTest, ReportsOfOlderAttemptsChangeNothing) {
   EXPECT_EQ(running.failure().error(), "first attempt");
 }
 
-TEST_F(CoordinatorTest, RejectsSecondLiveAgentOfAName) {
+TEST_F(ServerTest, RejectsSecondLiveAgentOfAName) {
   const auto first = Agent("node-0", 1);
   ScriptedAgent second(server_->address(), {"node-0", 1, "another process", {}, 0});
   const grpc::Status end = second.AwaitEnd();
@@ -276,7 +277,7 @@ TEST_F(CoordinatorTest, RejectsSecondLiveAgentOfAName) {
   EXPECT_EQ(DetailOf<google::rpc::ErrorInfo>(end).domain(), "fsdpd");
 }
 
-TEST_F(CoordinatorTest, RunningJobSurvivesCoordinatorRestart) {
+TEST_F(ServerTest, RunningJobSurvivesCoordinatorRestart) {
   auto agent = Agent("node-0", 2);
   const v1::Job job = SubmitOrDie(TinySpec(1, 2));
   const AttemptRef ref = {job.id(), 1};
@@ -299,7 +300,7 @@ TEST_F(CoordinatorTest, RunningJobSurvivesCoordinatorRestart) {
   EXPECT_EQ(done.last_step().step(), 5);
 }
 
-TEST_F(CoordinatorTest, UnstoredCheckpointIsReportedAgainAfterRestart) {
+TEST_F(ServerTest, UnstoredCheckpointIsReportedAgainAfterRestart) {
   auto agent = Agent("node-0", 1);
   const v1::Job job = SubmitOrDie(TinySpec());
   const AttemptRef ref = {job.id(), 1};
@@ -319,7 +320,7 @@ TEST_F(CoordinatorTest, UnstoredCheckpointIsReportedAgainAfterRestart) {
   EXPECT_EQ(done.checkpoints(1).step(), 10);
 }
 
-TEST_F(CoordinatorTest, QueuedJobSurvivesRestartAndIsLaunched) {
+TEST_F(ServerTest, QueuedJobSurvivesRestartAndIsLaunched) {
   const v1::Job job = SubmitOrDie(TinySpec());
   AwaitJob(job.id(),
            [](const v1::Job& j) { return j.reason().find("no agent is connected") != std::string::npos; });
@@ -331,7 +332,7 @@ TEST_F(CoordinatorTest, QueuedJobSurvivesRestartAndIsLaunched) {
   EXPECT_EQ(launch->launch().job_id(), job.id());
 }
 
-TEST_F(CoordinatorTest, RepeatedSubmitIsOneJobEvenAfterRestart) {
+TEST_F(ServerTest, RepeatedSubmitIsOneJobEvenAfterRestart) {
   v1::Job first, again;
   ASSERT_TRUE(Submit(TinySpec(), "request-1", &first).ok());
   ASSERT_TRUE(Submit(TinySpec(), "request-1", &again).ok());
@@ -350,7 +351,7 @@ TEST_F(CoordinatorTest, RepeatedSubmitIsOneJobEvenAfterRestart) {
   EXPECT_EQ(DetailOf<google::rpc::BadRequest>(forged).field_violations(0).field(), "request_id");
 }
 
-TEST_F(CoordinatorTest, RanksOfTwoNodesMeetInRendezvous) {
+TEST_F(ServerTest, RanksOfTwoNodesMeetInRendezvous) {
   const auto a = Agent("node-0", 1), b = Agent("node-1", 1);
   const v1::Job job = SubmitOrDie(TinySpec(2, 1));
   const AttemptRef ref = {job.id(), 1};
@@ -367,7 +368,7 @@ TEST_F(CoordinatorTest, RanksOfTwoNodesMeetInRendezvous) {
   EXPECT_THAT(Get(job.id()).failure().error(), HasSubstr("set twice"));
 }
 
-TEST_F(CoordinatorTest, RejectsBadSpecWithAllViolations) {
+TEST_F(ServerTest, RejectsBadSpecWithAllViolations) {
   v1::JobSpec spec = TinySpec();
   spec.set_name("Not A Name");
   spec.mutable_train()->set_steps(0);
@@ -392,7 +393,7 @@ TEST_F(CoordinatorTest, RejectsBadSpecWithAllViolations) {
   EXPECT_GE(response.violations_size(), 3);
 }
 
-TEST_F(CoordinatorTest, RejectsUnknownEnumNumbers) {
+TEST_F(ServerTest, RejectsUnknownEnumNumbers) {
   v1::JobSpec spec = TinySpec();
   spec.mutable_fsdp()->set_strategy(static_cast<v1::Strategy>(77));
   v1::Job job;
@@ -401,7 +402,7 @@ TEST_F(CoordinatorTest, RejectsUnknownEnumNumbers) {
   EXPECT_EQ(DetailOf<google::rpc::BadRequest>(status).field_violations(0).field(), "fsdp.strategy");
 }
 
-TEST_F(CoordinatorTest, PlansOnceAndLaunchesAllNodesWithTheSamePlan) {
+TEST_F(ServerTest, PlansOnceAndLaunchesAllNodesWithTheSamePlan) {
   constexpr int64_t kLarge = int64_t{1} << 30;
   std::map<std::string, std::unique_ptr<ScriptedAgent>> agents;
   for (const auto& [node, bytes] :
@@ -424,7 +425,7 @@ TEST_F(CoordinatorTest, PlansOnceAndLaunchesAllNodesWithTheSamePlan) {
   EXPECT_EQ(Submit(TinySpec(3, 1), "", &refused).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 }
 
-TEST_F(CoordinatorTest, SixtyViolationsFitInTheError) {
+TEST_F(ServerTest, SixtyViolationsFitInTheError) {
   v1::JobSpec spec = TinySpec();
   spec.mutable_data()->clear_synthetic();
   for (int i = 0; i < 60; ++i) spec.mutable_data()->add_tokens();  // Without a path.
@@ -442,14 +443,14 @@ TEST_F(CoordinatorTest, SixtyViolationsFitInTheError) {
   }
 }
 
-TEST_F(CoordinatorTest, RejectsOversizedSpec) {
+TEST_F(ServerTest, RejectsOversizedSpec) {
   v1::JobSpec spec = TinySpec();
   spec.mutable_checkpoint()->set_dir(std::string(kMaxJobSpecBytes, 'x'));
   v1::Job job;
   EXPECT_EQ(DetailOf<google::rpc::BadRequest>(Submit(spec, "", &job)).field_violations(0).field(), "spec");
 }
 
-TEST_F(CoordinatorTest, ListsNewestFirstAndRejectsBadPageTokens) {
+TEST_F(ServerTest, ListsNewestFirstAndRejectsBadPageTokens) {
   std::vector<std::string> ids;
   for (int i = 0; i < 7; ++i) ids.insert(ids.begin(), SubmitOrDie(TinySpec()).id());
   std::vector<std::string> seen;
@@ -483,7 +484,7 @@ TEST_F(CoordinatorTest, ListsNewestFirstAndRejectsBadPageTokens) {
   EXPECT_EQ(field_of(bad), "states[0]");
 }
 
-TEST_F(CoordinatorTest, UnknownJobsAreNotFoundByAnyMethod) {
+TEST_F(ServerTest, UnknownJobsAreNotFoundByAnyMethod) {
   v1::Job job;
   EXPECT_EQ(Cancel("nope", &job).error_code(), grpc::StatusCode::NOT_FOUND);
   grpc::ClientContext get, watch, tail;
@@ -506,7 +507,7 @@ TEST_F(CoordinatorTest, UnknownJobsAreNotFoundByAnyMethod) {
   EXPECT_EQ(tailer->Finish().error_code(), grpc::StatusCode::NOT_FOUND);
 }
 
-TEST_F(CoordinatorTest, MergesAndFollowsLogsOfTwoNodes) {
+TEST_F(ServerTest, MergesAndFollowsLogsOfTwoNodes) {
   const auto a = Agent("node-0", 1), b = Agent("node-1", 1);
   const v1::Job job = SubmitOrDie(TinySpec(2, 1));
   const AttemptRef ref = {job.id(), 1};
@@ -552,7 +553,7 @@ TEST_F(CoordinatorTest, MergesAndFollowsLogsOfTwoNodes) {
 
 // `logs -f` on a queued job saw the new attempt, requested its log before the agent had the launch, and ended
 // with exit code 4.
-TEST_F(CoordinatorTest, FollowerThatIsFasterThanTheLaunchWaits) {
+TEST_F(ServerTest, FollowerThatIsFasterThanTheLaunchWaits) {
   const v1::Job job = SubmitOrDie(TinySpec());
   grpc::ClientContext context;
   v1::TailLogsRequest request;
@@ -584,7 +585,7 @@ TEST_F(CoordinatorTest, FollowerThatIsFasterThanTheLaunchWaits) {
   EXPECT_TRUE(reader->Finish().ok());
 }
 
-TEST_F(CoordinatorTest, LogsReportWhyThereAreNone) {
+TEST_F(ServerTest, LogsReportWhyThereAreNone) {
   const v1::Job job = SubmitOrDie(TinySpec());
   const auto tail = [&](int rank) {
     grpc::ClientContext context;
@@ -610,7 +611,7 @@ TEST_F(CoordinatorTest, LogsReportWhyThereAreNone) {
 }
 
 // The agent registers like one of an older release.
-TEST_F(CoordinatorTest, DoesNotRequestTracesFromOldAgents) {
+TEST_F(ServerTest, DoesNotRequestTracesFromOldAgents) {
   const auto agent = Agent("node-0", 1);
   v1::JobSpec spec = TinySpec();
   spec.mutable_train()->set_steps(1'000'000);
@@ -630,7 +631,7 @@ TEST_F(CoordinatorTest, DoesNotRequestTracesFromOldAgents) {
   }
 }
 
-TEST_F(CoordinatorTest, ListsNodesAndVersion) {
+TEST_F(ServerTest, ListsNodesAndVersion) {
   const auto agent = Agent("node-0", 3);
   grpc::ClientContext nodes_context, version_context;
   v1::ListNodesResponse nodes;
@@ -644,7 +645,7 @@ TEST_F(CoordinatorTest, ListsNodesAndVersion) {
   EXPECT_EQ(version.version(), kVersion);
 }
 
-TEST_F(CoordinatorTest, StopsWithOpenStreams) {
+TEST_F(ServerTest, StopsWithOpenStreams) {
   const auto agent = Agent("node-0", 1);
   const v1::Job job = SubmitOrDie(TinySpec());
   ASSERT_TRUE(agent->Await(Body::kLaunch).has_value());
@@ -667,7 +668,7 @@ TEST_F(CoordinatorTest, StopsWithOpenStreams) {
   EXPECT_FALSE(agent->AwaitEnd().ok());
 }
 
-TEST_F(CoordinatorTest, AddressInUseIsAClearError) {
+TEST_F(ServerTest, AddressInUseIsAClearError) {
   const TempDir other;
   ServerOptions options;
   options.listen = server_->address();
