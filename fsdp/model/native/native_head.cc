@@ -6,6 +6,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/tanh.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -28,19 +29,72 @@ void ForEachChunk(int64_t rows, Run run) {
   }
 }
 
+void LogitsInto(const at::Tensor& hidden, const HeadParams& params, at::Tensor logits) {
+  LinearForwardInto(hidden, Matrices{params.weight},
+                    params.bias.defined() ? Matrices{params.bias} : Matrices{}, logits);
+  if (params.logit_scale != 1) logits.mul_(params.logit_scale);
+  if (params.soft_cap != 0) logits.div_(params.soft_cap).tanh_().mul_(params.soft_cap);
+}
+
+// Derivative of the final logits with respect to the projection's output; undefined: 1.
+at::Tensor SlopeOf(const at::Tensor& logits, const HeadParams& params) {
+  if (params.soft_cap == 0) return {};
+  return (logits / params.soft_cap).square_().neg_().add_(1);
+}
+
 }  // namespace
+
+LogitsLoss WholeVocabularyLoss(const at::Tensor& logits, const at::Tensor& targets) {
+  ChunkLoss all = CrossEntropyForward(logits, targets);
+  return {std::move(all.loss), std::move(all.log_sum_exp), targets};
+}
+
+at::Tensor HeadLoss(const at::Tensor& hidden, const at::Tensor& targets, const HeadParams& params,
+                    const LogitsLossOf& loss_of) {
+  at::Tensor loss = at::zeros({}, hidden.options().dtype(at::kFloat));
+  ForEachChunk(hidden.size(0), [&](int64_t begin, int64_t rows) {
+    const at::Tensor logits = at::empty({rows, params.weight.size(0)}, hidden.options());
+    LogitsInto(hidden.narrow(0, begin, rows), params, logits);
+    loss.add_(loss_of(logits, targets.narrow(0, begin, rows)).sum);
+  });
+  return loss;
+}
+
+Unit::LossAndGrad HeadLossBackward(const at::Tensor& hidden, const at::Tensor& targets,
+                                   const at::Tensor& grad_loss, const HeadParams& params,
+                                   const HeadGrads& grads, const LogitsLossOf& loss_of) {
+  const int64_t tokens = hidden.size(0);
+  at::Tensor grad_hidden = at::empty_like(hidden);
+  const at::Tensor logits_buffer =
+      at::empty({std::min(kLossChunkTokens, tokens), params.weight.size(0)}, hidden.options());
+  at::Tensor loss = at::zeros({}, hidden.options().dtype(at::kFloat));
+  ForEachChunk(tokens, [&](int64_t begin, int64_t rows) {
+    const at::Tensor in = hidden.narrow(0, begin, rows);
+    at::Tensor logits = logits_buffer.narrow(0, 0, rows);
+    LogitsInto(in, params, logits);
+    const LogitsLoss chunk = loss_of(logits, targets.narrow(0, begin, rows));
+    loss.add_(chunk.sum);
+    const at::Tensor slope = SlopeOf(logits, params);
+    CrossEntropyBackward(chunk.log_sum_exp, chunk.targets, grad_loss, &logits);
+    if (slope.defined()) logits.mul_(slope);
+    if (params.logit_scale != 1) logits.mul_(params.logit_scale);
+    at::Tensor grad_rows = grad_hidden.narrow(0, begin, rows);
+    at::mm_out(grad_rows, logits, params.weight);
+    const bool accumulate = grads.accumulate || begin > 0;
+    WeightGradInto(logits, in, accumulate, grads.weight);
+    BiasGradInto(logits, accumulate, grads.bias);
+  });
+  return {loss, grad_hidden};
+}
 
 NativeHead::NativeHead(UnitFacts facts, at::ScalarType compute, double norm_epsilon)
     : NativeUnit(facts, compute, /*borrowed=*/facts.borrows < 0 ? 0 : 1), norm_epsilon_(norm_epsilon) {
   FSDPD_CHECK(facts.params.size() == (facts.borrows < 0 ? 2 : 1));
 }
 
-NativeHead::Loss NativeHead::LossOf(const at::Tensor& logits, const at::Tensor& targets) const {
+LogitsLoss NativeHead::LossOf(const at::Tensor& logits, const at::Tensor& targets) const {
   const TokenParts parts(&context());
-  if (parts.ranks() == 1) {
-    ChunkLoss all = CrossEntropyForward(logits, targets);
-    return {std::move(all.loss), std::move(all.log_sum_exp), targets};
-  }
+  if (parts.ranks() == 1) return WholeVocabularyLoss(logits, targets);
   LocalVocab own = LocalVocabOf(targets, logits.size(1), parts.rank());
   own.words.masked_fill_(own.elsewhere, kTargetElsewhere)
       .masked_fill_(targets == kIgnoredTarget, kIgnoredTarget);
@@ -60,36 +114,8 @@ UnitOutput NativeHead::Forward(int /*slot*/, const UnitInput& input, ActivationS
   const at::Tensor normed =
       TokenParts(&context())
           .Gather(RmsNormForward(input.hidden.flatten(0, 1), param(kNorm), norm_epsilon_).y);
-  const at::Tensor output = param(kOutput), targets = input.targets.flatten();
-  at::Tensor loss = at::zeros({}, normed.options().dtype(at::kFloat));
-  ForEachChunk(normed.size(0), [&](int64_t begin, int64_t rows) {
-    const at::Tensor logits = LinearForward(normed.narrow(0, begin, rows), Matrices{output});
-    loss.add_(LossOf(logits, targets.narrow(0, begin, rows)).sum);
-  });
-  return {at::Tensor(), loss};
-}
-
-Unit::LossAndGrad NativeHead::LossBackward(const at::Tensor& normed, const at::Tensor& targets,
-                                           const at::Tensor& grad_loss, bool accumulate,
-                                           const at::Tensor& output_grad) const {
-  const at::Tensor output = param(kOutput);
-  const int64_t tokens = normed.size(0);
-  at::Tensor grad_normed = at::empty_like(normed);
-  at::Tensor logits_buffer =
-      at::empty({std::min(kLossChunkTokens, tokens), output.size(0)}, normed.options());
-  at::Tensor loss = at::zeros({}, normed.options().dtype(at::kFloat));
-  ForEachChunk(tokens, [&](int64_t begin, int64_t rows) {
-    const at::Tensor in = normed.narrow(0, begin, rows);
-    at::Tensor logits = logits_buffer.narrow(0, 0, rows);
-    LinearForwardInto(in, Matrices{output}, /*biases=*/{}, logits);
-    const Loss chunk = LossOf(logits, targets.narrow(0, begin, rows));
-    loss.add_(chunk.sum);
-    CrossEntropyBackward(chunk.log_sum_exp, chunk.targets, grad_loss, &logits);
-    at::Tensor grad_rows = grad_normed.narrow(0, begin, rows);
-    at::mm_out(grad_rows, logits, output);
-    WeightGradInto(logits, in, accumulate || begin > 0, output_grad);
-  });
-  return {loss, grad_normed};
+  return {at::Tensor(), HeadLoss(normed, input.targets.flatten(), {param(kOutput)},
+                                 [this](const auto&... chunk) { return LossOf(chunk...); })};
 }
 
 Unit::LossAndGrad NativeHead::ForwardBackward(int /*slot*/, const UnitInput& input,
@@ -100,8 +126,9 @@ Unit::LossAndGrad NativeHead::ForwardBackward(int /*slot*/, const UnitInput& inp
   const TokenParts parts(&context());
   Normed normed = RmsNormForward(x, param(kNorm), norm_epsilon_);
   normed.y = parts.Gather(normed.y);
-  LossAndGrad result =
-      LossBackward(normed.y, input.targets.flatten(), grad_loss, grads.accumulate, grads.into[kOutput]);
+  LossAndGrad result = HeadLossBackward(normed.y, input.targets.flatten(), grad_loss, {param(kOutput)},
+                                        {grads.into[kOutput], /*bias=*/{}, grads.accumulate},
+                                        [this](const auto&... chunk) { return LossOf(chunk...); });
   normed.y = at::Tensor();
   result.grad_hidden = parts.Sum(result.grad_hidden);
   result.grad_hidden = RmsNormBackward(result.grad_hidden, x, normed.rstd, param(kNorm), /*residual=*/{},

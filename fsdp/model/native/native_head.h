@@ -1,13 +1,16 @@
-// Language model head of the native models: final RMSNorm, output projection, and cross-entropy summed over
-// the targets that count. The output matrix is the unit's own or, with tied embeddings, borrowed.
+// Language model head: output projection and cross-entropy in chunks of tokens, as functions, and the last
+// unit of the native models, which has the final RMSNorm too. The output matrix is the unit's own or, with
+// tied embeddings, borrowed.
+//
+//   logits = cap(logit_scale * (weight @ hidden + bias)),  cap(x) = soft_cap * tanh(x / soft_cap)
 //
 // Logits are materialized for kLossChunkTokens tokens at a time: 262 MB of bf16 instead of 2.1 GB for Llama
 // 3's vocabulary and 8192 tokens, plus (on the CPU) the chunk's fp32 probabilities. In training they are
-// computed once: ForwardBackward derives a chunk's loss from its logits, replaces them with their gradient in
-// place, and computes both products with that.
+// computed once: a chunk's loss is derived from its logits, which are then replaced with their gradient in
+// place, and both products read that.
 //
-// It saves nothing between calls. In addition to the logits of a chunk, ForwardBackward holds the input, the
-// normed input and its gradient (compute type), the targets (int64), and 1/rms per token in fp32.
+// NativeHead saves nothing between calls. In addition to the logits of a chunk, ForwardBackward holds the
+// input, the normed input and its gradient (compute type), the targets (int64), and 1/rms per token in fp32.
 //
 // Tensor parallelism: each rank has the output matrix rows of a part of the vocabulary, and therefore that
 // part of every token's logits. Ranks exchange one number per token, their log-sum-exp, and a rank's loss
@@ -17,9 +20,46 @@
 // The gradient of a matrix in a 16-bit buffer is rounded once per chunk; in an fp32 buffer never.
 #pragma once
 
+#include <functional>
+
 #include "fsdp/model/native/native_unit.h"
 
 namespace fsdpd {
+
+struct HeadParams {
+  at::Tensor weight;     // [vocab x hidden]
+  at::Tensor bias = {};  // [vocab]; undefined: none.
+  double logit_scale = 1;
+  double soft_cap = 0;  // 0: none.
+};
+
+// Destinations as in ParamGrads; undefined for a frozen parameter.
+struct HeadGrads {
+  at::Tensor weight;
+  at::Tensor bias = {};
+  bool accumulate = false;
+};
+
+// Loss over the logits of a chunk of rows.
+struct LogitsLoss {
+  at::Tensor sum;          // fp32 scalar: over the targets in this rank's part of the vocabulary.
+  at::Tensor log_sum_exp;  // [rows x 1] fp32: over the whole vocabulary.
+  at::Tensor targets;      // In the form that CrossEntropyBackward takes.
+};
+using LogitsLossOf = std::function<LogitsLoss(const at::Tensor& logits, const at::Tensor& targets)>;
+
+// The loss of a rank that has the whole vocabulary.
+LogitsLoss WholeVocabularyLoss(const at::Tensor& logits, const at::Tensor& targets);
+
+// `hidden`: [tokens x hidden]; `targets`: [tokens] int64. Call with gradient mode off.
+at::Tensor HeadLoss(const at::Tensor& hidden, const at::Tensor& targets, const HeadParams& params,
+                    const LogitsLossOf& loss_of = WholeVocabularyLoss);
+
+// Returns the loss and the gradient of `hidden`, and writes the gradients of the parameters. `grad_loss` as
+// in Unit::ForwardBackward.
+Unit::LossAndGrad HeadLossBackward(const at::Tensor& hidden, const at::Tensor& targets,
+                                   const at::Tensor& grad_loss, const HeadParams& params,
+                                   const HeadGrads& grads, const LogitsLossOf& loss_of = WholeVocabularyLoss);
 
 class NativeHead : public NativeUnit {
  public:
@@ -35,17 +75,7 @@ class NativeHead : public NativeUnit {
   void VisitSavedActivations(int slot, const std::function<void(at::Tensor*)>& visit) override {}
 
  private:
-  // Loss over a chunk of rows.
-  struct Loss {
-    at::Tensor sum;          // Over the targets in this rank's part of the vocabulary.
-    at::Tensor log_sum_exp;  // Over the whole vocabulary.
-    at::Tensor targets;      // In the form that CrossEntropyBackward takes.
-  };
-  Loss LossOf(const at::Tensor& logits, const at::Tensor& targets) const;
-
-  // Returns the loss and the gradient of the normed input; writes the gradient of the output matrix.
-  LossAndGrad LossBackward(const at::Tensor& normed, const at::Tensor& targets, const at::Tensor& grad_loss,
-                           bool accumulate, const at::Tensor& output_grad) const;
+  LogitsLoss LossOf(const at::Tensor& logits, const at::Tensor& targets) const;
 
   const double norm_epsilon_;
 };
