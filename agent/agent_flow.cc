@@ -200,6 +200,7 @@ void AgentFlow::AttemptGone(const AttemptId& id, bool stopped, const v1::FreedMe
   if (IsPreflight(id) && parts_.preflight != nullptr) parts_.preflight->Gone(id, stopped);
   parts_.link->ForgetRendezvous(id);
   compute_times_.Forget(id);
+  if (parts_.directories != nullptr) parts_.directories->EndAttempt(id);
   if (!stopped) return;
   v1::AgentMessage message;
   message.mutable_stopped()->set_job_id(id.job_id);

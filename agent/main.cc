@@ -198,7 +198,7 @@ void DeclarePermissions(CLI::App* app, Flags* flags) {
       ->type_name("PATTERN")
       ->check(CheckAllowedEnv);
   app->add_option("--plugin-dir", flags->agent.plugin_dirs,
-                  "Allow plug-ins (model.plugin) below this directory; repeatable")
+                  "Allow plug-ins and packages (model.package) below this directory; repeatable")
       ->check(CheckDirectory);
   app->add_option("--path-root", flags->agent.path_roots,
                   "Restrict data and checkpoints to this directory; repeatable")

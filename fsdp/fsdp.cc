@@ -120,7 +120,7 @@ std::vector<std::pair<std::string, at::Tensor>> ByName(const Plan& plan, Weights
   for (const UnitLayout& unit : layout.units) {
     for (const ParamPlace& place : unit.params) {
       const ParamSlot& param = layout.buckets[place.bucket].params[place.slot];
-      named.emplace_back(absl::StrCat(unit.name, ".", param.name),
+      named.emplace_back(FullName(unit, param),
                          at::from_blob(next, FullShape(param.shape, param.partition), at::kFloat));
       next += param.full_elements();
     }

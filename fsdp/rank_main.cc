@@ -253,6 +253,7 @@ absl::Status RunJob(const v1::RankLaunch& launch, FlightRecorder* flight, StepTr
   run.departure = &ending->departure;
   run.traces = traces;
   run.own_process = true;
+  run.package_dir = launch.package_dir();
   run.flight = flight;
   for (const v1::SampleRange& range : launch.skipped_samples())
     run.skipped_samples.push_back({range.first(), range.end()});

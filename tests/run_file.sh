@@ -58,7 +58,7 @@ git -c user.name=test -c user.email=test@localhost commit -q --allow-empty -m in
 # Runs in the background because bash handles signals only between commands. tests/conftest.py ends pytest on SIGTERM as
 # on Ctrl-C, so that fixtures stop what they started.
 trap 'kill -TERM ${pytest-} 2>/dev/null || :' INT TERM
-.python/bin/python -m pytest "$@" -m "not nightly" --junitxml="$XML_OUTPUT_FILE" --basetemp="$scratch/pytest" &
+.python/bin/python -m pytest "$@" -m "not nightly and not gpu" --junitxml="$XML_OUTPUT_FILE" --basetemp="$scratch/pytest" &
 pytest=$!
 code=0
 while :; do

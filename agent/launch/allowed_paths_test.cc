@@ -60,12 +60,14 @@ TEST(SpecPaths, PathsOfIgnoresOtherFields) {
   }
   for (const char* path : {"TokenFile.path", "TokenFile.mask", "Checkpoint.dir", "Checkpoint.load"})
     EXPECT_EQ(others.erase(path), 1u) << path;
-  EXPECT_EQ(others.erase("Plugin.path"), 1u) << "plugin_check.h";
-  EXPECT_THAT(others, UnorderedElementsAre("JobSpec.name", "Variable.name", "Variable.value", "Model.preset",
-                                           "Plugin.args", "Unit.name", "Unit.tied_to", "Param.name",
-                                           "Train.frozen", "ParamGroup.params", "Fp8.keep_bf16",
-                                           "Checkpoint.format", "Checkpoint.export", "Model.hf_config",
-                                           "Plugin.description", "Resources.node_selector"));
+  for (const char* path : {"Plugin.path", "Package.path"})
+    EXPECT_EQ(others.erase(path), 1u) << "plugin_check.h: " << path;
+  EXPECT_THAT(others, UnorderedElementsAre(
+                          "JobSpec.name", "Variable.name", "Variable.value", "Model.preset", "Plugin.args",
+                          "Unit.name", "Unit.tied_to", "Param.name", "Package.digest", "Package.target",
+                          "Package.torch_version", "Unit.module", "Train.frozen", "ParamGroup.params",
+                          "Fp8.keep_bf16", "Checkpoint.format", "Checkpoint.export", "Model.hf_config",
+                          "Plugin.description", "Resources.node_selector"));
 }
 
 class CheckPathsTest : public testing::Test {

@@ -37,6 +37,9 @@ struct RankId {
 constexpr char kPreflightJob[] = "preflight";
 inline bool IsPreflight(const AttemptId& id) { return id.job_id == kPreflightJob; }
 
+// In the directory of an attempt: where its ranks unpack a package. Removed when the attempt has ended.
+constexpr char kPackageDirectory[] = "package";
+
 std::string ToString(const AttemptId& id);  // "job=tiny-k3x9q2 attempt=1"
 std::string ToString(const RankId& id);     // "job=tiny-k3x9q2 attempt=1 rank=0"
 

@@ -7,8 +7,11 @@
 
 namespace fsdpd {
 
-std::string PluginError(const std::string& path, const std::vector<PathRoot>& dirs) {
-  const std::string field = absl::StrCat("model.plugin.path: '", path, "' ");
+std::string PluginError(const v1::Model& model, const std::vector<PathRoot>& dirs) {
+  if (!model.has_plugin() && !model.has_package()) return "";
+  const std::string& path = model.has_package() ? model.package().path() : model.plugin().path();
+  const std::string field =
+      absl::StrCat(model.has_package() ? "model.package.path: '" : "model.plugin.path: '", path, "' ");
   if (dirs.empty()) return field + "is not loaded on this node: its agent has no --plugin-dir";
   const absl::StatusOr<bool> below = LiesBelow(path, dirs);
   if (!below.ok()) return absl::StrCat(field, "cannot be loaded on this node: ", below.status().message());

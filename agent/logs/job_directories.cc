@@ -2,13 +2,13 @@
 
 #include <absl/strings/match.h>
 #include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
 #include <absl/strings/strip.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "agent/launch/attempt.h"
 #include "agent/logs/removed_files.h"
 #include "base/log.h"
 #include "base/process/text_files.h"
@@ -17,6 +17,9 @@ namespace fsdpd {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr char kAttemptPrefix[] = "attempt-";
+std::string AttemptDirectory(int attempt) { return absl::StrCat(kAttemptPrefix, attempt); }
 
 struct Directory {
   std::string job_id;
@@ -47,7 +50,7 @@ bool Poll(const fs::directory_entry& entry, Directory* directory) {
   bool is_job = false;
   for (const fs::directory_entry& part : EntriesIn(entry.path())) {
     const std::string name = part.path().filename().string();
-    const bool attempt = absl::StartsWith(name, "attempt-");
+    const bool attempt = absl::StartsWith(name, kAttemptPrefix);
     bool any = false;
     if (attempt || name == "steps") directory->written = NewestIn(part.path(), directory->written, &any);
     is_job = is_job || attempt || any || name == kRemovedFiles;
@@ -100,7 +103,7 @@ std::vector<AttemptFiles> AttemptsOf(const fs::path& job) {
       const std::string name = entry.path().filename().string();
       absl::string_view rest = name;
       int number = 0;
-      if (!absl::ConsumePrefix(&rest, "attempt-")) continue;
+      if (!absl::ConsumePrefix(&rest, kAttemptPrefix)) continue;
       if (absl::SimpleAtoi(rest.substr(0, rest.find('.')), &number)) AddPath(entry, &by_number[number]);
     }
   }
@@ -138,11 +141,40 @@ void JobDirectories::Forget(const std::string& job_id) {
   changed_.Signal();
 }
 
+void JobDirectories::EndAttempt(const AttemptId& id) {
+  std::error_code error;
+  const fs::path attempt = fs::path(work_dir_) / id.job_id / AttemptDirectory(id.attempt);
+  if (!fs::exists(attempt / kPackageDirectory, error)) return;
+  MutexLock lock(&mutex_);
+  package_ended_ = true;
+  changed_.Signal();
+}
+
+void JobDirectories::RemovePackages(const std::string& job_id) {
+  const auto entries = EntriesIn(fs::path(work_dir_) / job_id);
+  // Read after the entries, so that an attempt that was launched in between keeps its package.
+  const std::map<std::string, std::set<int>> hosted = hosted_();
+  const auto runs_here = hosted.find(job_id);
+  const std::set<int> running = runs_here == hosted.end() ? std::set<int>() : runs_here->second;
+  for (const fs::directory_entry& entry : entries) {
+    const std::string name = entry.path().filename().string();
+    const bool runs = std::any_of(running.begin(), running.end(),
+                                  [&](int attempt) { return AttemptDirectory(attempt) == name; });
+    if (runs || !absl::StartsWith(name, kAttemptPrefix)) continue;
+    std::error_code error;
+    fs::remove_all(entry.path() / kPackageDirectory, error);
+    if (error)
+      LogWarning("failed to remove an unpacked package job=%s directory=%s error=%s", job_id, name,
+                 error.message());
+  }
+}
+
 void JobDirectories::Run() {
   for (;;) {
     Prune(fs::file_time_type::clock::now());
     MutexLock lock(&mutex_);
-    if (forgotten_.empty() && !stopping_) changed_.WaitFor(&mutex_, absl::ToChronoNanoseconds(kPruneEvery));
+    if (forgotten_.empty() && !package_ended_ && !stopping_)
+      changed_.WaitFor(&mutex_, absl::ToChronoNanoseconds(kPruneEvery));
     if (stopping_) return;
   }
 }
@@ -154,6 +186,7 @@ std::vector<std::string> JobDirectories::Prune(fs::file_time_type now) {
     forgotten.swap(forgotten_);
     forgotten.merge(left_);
     left_.clear();
+    package_ended_ = false;
   }
   const std::vector<Directory> directories = NewestFirst(work_dir_);
   // Read after the directories, so that a job launched in between is not removed.
@@ -162,6 +195,7 @@ std::vector<std::string> JobDirectories::Prune(fs::file_time_type now) {
   std::set<std::string> left;
   int64_t kept = 0;
   for (const Directory& directory : directories) {
+    RemovePackages(directory.job_id);
     const bool deleted = forgotten.count(directory.job_id) != 0;
     const bool old = options_.keep_for != absl::InfiniteDuration() &&
                      now - directory.written > absl::ToChronoNanoseconds(options_.keep_for);

@@ -4,6 +4,9 @@
 // exceeds max_bytes, the attempts with the oldest last write are removed, except running attempts and the
 // newest attempt of a running job. Removed logs and evidence are recorded (removed_files.h).
 //
+// The unpacked package of an attempt (kPackageDirectory) is removed when the attempt has ended; it does not
+// count in max_bytes.
+//
 // A dedicated thread removes files, so that a slow disk blocks no caller: at startup, every kPruneEvery, and
 // after Forget. A directory that cannot be removed is logged and tried again.
 //
@@ -20,6 +23,7 @@
 #include <thread>
 #include <vector>
 
+#include "agent/launch/attempt.h"
 #include "base/mutex.h"
 
 namespace fsdpd {
@@ -41,12 +45,15 @@ class JobDirectories {
 
   // Removes the directory of the job, as soon as no attempt of it runs here.
   void Forget(const std::string& job_id);
+  // The attempt has no rank here any more.
+  void EndAttempt(const AttemptId& id);
   // Runs one round, including forgotten jobs; returns the ids of removed jobs. Called by the thread and by
   // tests.
   std::vector<std::string> Prune(std::filesystem::file_time_type now);
 
  private:
   void Run();
+  void RemovePackages(const std::string& job_id);
   bool Remove(const std::string& job_id, const char* why);
   void KeepWithinBytes();
 
@@ -57,6 +64,7 @@ class JobDirectories {
   CondVar changed_;
   std::set<std::string> forgotten_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> left_ ABSL_GUARDED_BY(mutex_);  // Forgotten jobs of earlier rounds, to try again.
+  bool package_ended_ ABSL_GUARDED_BY(mutex_) = false;  // An attempt with a package has ended.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // Last: it uses all of the above.
 };

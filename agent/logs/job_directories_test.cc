@@ -71,6 +71,33 @@ TEST_F(JobDirectoriesTest, RemovesOldestBeyondKeepJobs) {
   EXPECT_FALSE(Has("old"));
 }
 
+TEST_F(JobDirectoriesTest, RemovesPackagesOfEndedAttempts) {
+  const auto directories = Keep(2);
+  const auto unpack = [&](const char* attempt) {
+    Write("job", 1, attempt[0] - '0');
+    const fs::path graphs =
+        fs::path(dir_.path()) / "job" / ("attempt-" + std::string(attempt)) / "package/graphs";
+    fs::create_directories(graphs);
+    std::ofstream(graphs / "forward.so") << "code";
+    return graphs.parent_path();
+  };
+  const fs::path first = unpack("1"), second = unpack("2");
+  {
+    const std::lock_guard<std::mutex> lock(hosting_);
+    hosted_ = {{"job", {2}}};
+  }
+  EXPECT_THAT(directories->Prune(now_), IsEmpty());
+  EXPECT_FALSE(fs::exists(first)) << "left by an agent that was killed";
+  EXPECT_TRUE(fs::exists(second));
+  {
+    const std::lock_guard<std::mutex> lock(hosting_);
+    hosted_.clear();
+  }
+  directories->EndAttempt({"job", 2});  // Its thread removes it now, and not ten minutes later.
+  while (fs::exists(second)) std::this_thread::yield();
+  EXPECT_TRUE(fs::exists(second.parent_path() / "rank-0.log"));
+}
+
 // Regression: logs of running ranks were removed, because running jobs were read once, before the first
 // removal.
 TEST_F(JobDirectoriesTest, KeepsAJobLaunchedDuringRemoval) {

@@ -22,11 +22,8 @@ LaunchRefusal RefusalOf(const v1::Launch& launch, const NodeUse& use, const std:
     return {std::string(status.message()), v1::ErrorClass::KIND_NODE};
   const std::string why = LaunchError(launch, use);
   if (!why.empty()) return {why};
-  const v1::Model& model = launch.spec().model();
-  if (model.has_plugin()) {
-    const std::string no_plugin = PluginError(model.plugin().path(), plugin_dirs);
-    if (!no_plugin.empty()) return {no_plugin, v1::ErrorClass::KIND_CONFIGURATION};
-  }
+  const std::string no_plugin = PluginError(launch.spec().model(), plugin_dirs);
+  if (!no_plugin.empty()) return {no_plugin, v1::ErrorClass::KIND_CONFIGURATION};
   const absl::Status paths = CheckPaths(launch.spec(), path_roots);
   // A path that cannot be resolved now may exist later, so this is not a configuration error.
   return {std::string(paths.message()),

@@ -1,5 +1,6 @@
 #include "agent/ranks/rank_supervisor.h"
 
+#include <absl/strings/str_cat.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
@@ -387,6 +388,8 @@ void RankSupervisor::Start(RunningAttempt* attempt, const v1::Launch& launch, in
   Rank* rank = &attempt->ranks[static_cast<size_t>(index)];
   v1::RankLaunch start = LaunchOf(launch, index, options_.bind_address);
   start.set_files_dir(logs_->DirectoryOf(attempt->id));
+  if (launch.spec().model().has_package())
+    start.set_package_dir(absl::StrCat(start.files_dir(), "/", kPackageDirectory));
   rank->id = {attempt->id, start.rank()};
   rank->device = start.device();
   if (options_.used_bytes != nullptr)

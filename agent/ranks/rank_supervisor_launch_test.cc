@@ -1,6 +1,9 @@
 // Tests of launches that the coordinator sends again because no acknowledgement arrived.
 #include <absl/strings/match.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "agent/testing/supervisor_case.h"
 
 namespace fsdpd {
@@ -46,6 +49,29 @@ TEST_F(RankSupervisorLaunchTest, StartsAResentLaunchThatNeverArrived) {
   supervisor_->Launch(Resent(Launch("stay", 1, {0})));
   events_.Await("ready 0");
   EXPECT_EQ(events_.Count("acknowledged 0"), 1);
+}
+
+TEST_F(RankSupervisorLaunchTest, NamesDirectoryForPackage) {
+  std::filesystem::create_directory(dir_.File("packages"));
+  const std::string path = dir_.File("packages/mine.fsdpd");
+  std::ofstream(path) << "x";
+  options_.plugin_dirs = {ResolvePathRoot(dir_.File("packages")).value()};
+  Start();
+  v1::Launch launch = Launch("train", 1, {0, 1});
+  launch.mutable_spec()->mutable_model()->mutable_package()->set_path(path);
+  supervisor_->Launch(launch);
+  EXPECT_EQ(events_.AwaitExit(0).exit_code(), 0);
+  EXPECT_EQ(events_.AwaitExit(1).exit_code(), 0);
+  EXPECT_EQ(events_.Count("unpacks in " + logs_.DirectoryOf({"job", 1}) + "/package"), 2);
+  launch.mutable_spec()->mutable_model()->mutable_package()->set_path("/elsewhere/mine.fsdpd");
+  launch.set_attempt(2);
+  launch.set_world_size(3);
+  launch.set_ranks(1);
+  launch.set_first_rank(2);
+  supervisor_->Launch(launch);
+  const v1::RankExit refused = events_.AwaitExit(2);
+  EXPECT_TRUE(absl::StrContains(refused.error(), "model.package.path: ")) << refused.error();
+  EXPECT_EQ(refused.error_class().kind(), v1::ErrorClass::KIND_CONFIGURATION);
 }
 
 TEST_F(RankSupervisorLaunchTest, DoesNotAcknowledgeARefusedLaunch) {

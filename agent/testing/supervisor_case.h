@@ -32,6 +32,7 @@ class Recorder : public RankEvents {
  public:
   void RankLaunched(const RankId& id, const v1::RankLaunch& launch, const v1::MemoryPlan&) override {
     Add(absl::StrCat("launched ", id.rank, " device ", launch.device()));
+    if (!launch.package_dir().empty()) Add(absl::StrCat("unpacks in ", launch.package_dir()));
   }
   void LaunchAcknowledged(const RankId& first) override { Add(absl::StrCat("acknowledged ", first.rank)); }
   void RankReady(const RankId& id, const v1::RankStarted&) override { Add(absl::StrCat("ready ", id.rank)); }

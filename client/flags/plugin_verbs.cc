@@ -26,6 +26,7 @@ struct OwnVerb {
 };
 constexpr OwnVerb kOwnVerbs[] = {
     {"data", "create and inspect token files", "pip install 'CLONE/clients/python[data]'"},
+    {"model", "export PyTorch models", "pip install 'CLONE/clients/python[model]'"},
 };
 
 bool CanBeVerb(absl::string_view name) {

@@ -79,11 +79,14 @@ TEST_F(PluginVerbsTest, OmitsBuiltInCommands) {
 TEST_F(PluginVerbsTest, HelpListsInstalledAndMissingPlugins) {
   const std::string none = PluginHelp({});
   EXPECT_NE(none.find("not installed"), std::string::npos) << none;
-  EXPECT_NE(none.find("pip install"), std::string::npos) << none;
-  const std::string there = PluginHelp({{"data", "/bin/fsdpctl-data"}, {"x", "/bin/fsdpctl-x\x1b[31m"}});
+  EXPECT_NE(none.find("clients/python[data]"), std::string::npos) << none;
+  EXPECT_NE(none.find("clients/python[model]"), std::string::npos) << none;
+  const std::string there = PluginHelp(
+      {{"data", "/bin/fsdpctl-data"}, {"model", "/bin/fsdpctl-model"}, {"x", "/bin/fsdpctl-x\x1b[31m"}});
   EXPECT_EQ(there.find("not installed"), std::string::npos) << there;
   EXPECT_NE(there.find("/bin/fsdpctl-data\n"), std::string::npos) << there;
   EXPECT_EQ(there.find('\x1b'), std::string::npos) << there;
+  EXPECT_NE(InstallHint("model").find("export PyTorch models"), std::string::npos);
   EXPECT_EQ(InstallHint("sumbit"), "");
 }
 

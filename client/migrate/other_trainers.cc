@@ -33,9 +33,9 @@ constexpr Kind kKinds[] = {
      "`fsdpctl explain` describes its fields"},
     {"a PyTorch Lightning configuration", "trainer fit seed_everything"},
     {"an fsdpd job spec",
-     "model.preset model.hf_config model.llama model.gpt2 model.plugin data.tokens data.synthetic "
-     "data.sequence_length train.steps train.micro_batch train.global_batch optimizer.adamw optimizer.sgd "
-     "precision.compute fsdp.strategy parallel.tensor checkpoint.dir",
+     "model.preset model.hf_config model.llama model.gpt2 model.plugin model.package data.tokens "
+     "data.synthetic data.sequence_length train.steps train.micro_batch train.global_batch optimizer.adamw "
+     "optimizer.sgd precision.compute fsdp.strategy parallel.tensor checkpoint.dir",
      "run `fsdpctl validate -f` and `fsdpctl submit -f` without a migration"},
     {"the config.json of a Hugging Face model", "model_type architectures",
      "write model: {hf_config: PATH} in a job spec"},

@@ -17,6 +17,7 @@
 #include "base/spec_text/renamed_fields.h"
 #include "client/spec/spec_paths.h"
 #include "fsdp/checkpoint/hf/hf_config.h"
+#include "fsdp/package/package_file.h"
 
 namespace fsdpd {
 namespace {
@@ -137,6 +138,35 @@ void InlineDescription(const std::filesystem::path& directory, SpecText* spec) {
   }
 }
 
+// Fields of the package that the file has, too, as in a spec of `fsdpctl get -o yaml`, must be the same.
+void InlinePackage(const std::filesystem::path& directory, SpecText* spec) {
+  if (!spec->spec.model().has_package()) return;
+  v1::Package* package = spec->spec.mutable_model()->mutable_package();
+  const std::string path = AbsolutePath(package->path(), directory);
+  if (path.empty() || NeedsExpansion(package->path())) return;
+  absl::StatusOr<PackageContents> read = ReadPackageManifest(path);
+  if (absl::IsNotFound(read.status()))
+    return;  // Nodes have it; the rules report that its fields are missing.
+  if (!read.ok()) {
+    AddModelViolation("package_unreadable", "model.package.path", read.status().message(),
+                      "export the package again, or copy it again", spec);
+    return;
+  }
+  v1::Package taken = std::move(*read->manifest.mutable_model());
+  taken.set_path(package->path());
+  taken.set_digest(read->digest);
+  v1::Package only_path;
+  only_path.set_path(package->path());
+  const std::string written = package->SerializeAsString();
+  if (written != only_path.SerializeAsString() && written != taken.SerializeAsString()) {
+    AddModelViolation("package_differs", "model.package",
+                      absl::StrCat("the spec has other values than the package ", path),
+                      "leave out all fields except path", spec);
+    return;
+  }
+  *package = std::move(taken);
+}
+
 // Describes what is wrong with the file on this machine; "" if nothing is, or if its directory does not exist
 // here.
 std::string FaultOfFile(const std::filesystem::path& path) {
@@ -193,6 +223,7 @@ absl::StatusOr<SpecText> LoadSpec(const std::string& path, const std::vector<std
   const std::filesystem::path directory = SpecDirectory(path);
   InlineHfConfig(directory, &spec);
   InlineDescription(directory, &spec);
+  InlinePackage(directory, &spec);
   for (const RelativePath& of : MakePathsAbsolute(directory, &spec.spec)) {
     if (!NeedsExpansion(of.written)) continue;
     AddViolation("path_of_node", of.field.c_str(),

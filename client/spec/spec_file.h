@@ -1,6 +1,6 @@
 // Loading of a spec file into a JobSpec that a coordinator accepts: reads the text, applies --set, converts
-// model.hf_config to model.llama or model.gpt2, embeds model.plugin.description, and makes paths absolute
-// (spec_paths.h).
+// model.hf_config to model.llama or model.gpt2, embeds model.plugin.description and the manifest of
+// model.package, and makes paths absolute (spec_paths.h).
 //
 // A token file that is missing, empty or unreadable is a warning, because the nodes may have a different file
 // at that path. If its directory does not exist on this machine either, the file is not checked.

@@ -9,6 +9,9 @@
 
 #include "base/spec_text/renamed_fields.h"
 #include "base/temp_dir.h"
+#include "fsdp/package/testing/package_writer.h"
+#include "fsdp/plan/rules/rules.h"
+#include "fsdp/plan/spec/testing/small_package.h"
 
 namespace fsdpd {
 namespace {
@@ -181,6 +184,66 @@ TEST(SpecFile, LocatesErrorsInDescription) {
   EXPECT_NE(fault("{}", {"model.plugin.vocab_size=3"}).find("[plugin_described_twice]"), std::string::npos);
   EXPECT_NE(fault("{}", {"model.plugin.description=no.json"}).find("no.json: No such file or directory"),
             std::string::npos);
+}
+
+constexpr char kPackageSpec[] =
+    "name: a\nmodel: {package: {path: ./mine.fsdpd}}\ndata: {synthetic: {}}\ntrain: {steps: 3}\n";
+
+SpecText LoadPackageSpec(const std::string& directory, const std::string& text) {
+  Write(directory + "/job.yaml", text);
+  std::istringstream input;
+  absl::StatusOr<SpecText> spec = LoadSpec(directory + "/job.yaml", {}, input);
+  EXPECT_TRUE(spec.ok()) << spec.status();
+  return *std::move(spec);
+}
+
+std::string IdsOf(const LocatedViolations& violations) {
+  std::string ids;
+  for (const LocatedViolation& each : violations) ids += each.violation.rule + " ";
+  return ids;
+}
+
+TEST(SpecFile, ReadsPackage) {
+  TempDir dir;
+  WriteFile(dir.File("mine.fsdpd"), PackageOf(SmallPackage(), {{"a.so", "code"}}));
+  const SpecText spec = LoadPackageSpec(dir.path(), kPackageSpec);
+  EXPECT_EQ(IdsOf(spec.violations), "");
+  v1::Package want = SmallPackage();
+  want.set_path(dir.File("mine.fsdpd"));
+  want.set_digest(spec.spec.model().package().digest());
+  EXPECT_EQ(spec.spec.model().package().DebugString(), want.DebugString());
+  EXPECT_EQ(want.digest().size(), 64u);
+  EXPECT_TRUE(CheckJob(spec.spec).empty()) << CheckJob(spec.spec)[0].reason;
+}
+
+TEST(SpecFile, KeepsFieldsOfPackageThatIsNotHere) {
+  TempDir dir;
+  const std::string written = R"(name: a
+model: {package: {path: /nowhere/mine.fsdpd, digest: abc, vocab_size: 8}}
+)";
+  const SpecText spec = LoadPackageSpec(dir.path(), written);
+  EXPECT_EQ(IdsOf(spec.violations), "");
+  EXPECT_EQ(spec.spec.model().package().vocab_size(), 8);
+  const SpecText missing = LoadPackageSpec(dir.path(), kPackageSpec);
+  EXPECT_EQ(IdsOf(missing.violations), "");
+  ASSERT_EQ(CheckJob(missing.spec).size(), 2u);
+  EXPECT_EQ(CheckJob(missing.spec)[0].rule, "package_unresolved");
+  EXPECT_EQ(CheckJob(missing.spec)[1].rule, "sequence_length_range") << "the package would set it";
+}
+
+TEST(SpecFile, RefusesDamagedOrDifferentPackage) {
+  TempDir dir;
+  WriteFile(dir.File("mine.fsdpd"), "not a zip archive");
+  const SpecText damaged = LoadPackageSpec(dir.path(), kPackageSpec);
+  ASSERT_EQ(damaged.violations.size(), 1u);
+  EXPECT_NE(Render(damaged.violations[0]).find("job.yaml:2:"), std::string::npos);
+  EXPECT_NE(Render(damaged.violations[0]).find("mine.fsdpd: is not a package of fsdpctl model export"),
+            std::string::npos)
+      << Render(damaged.violations[0]);
+  WriteFile(dir.File("mine.fsdpd"), PackageOf(SmallPackage(), {}));
+  const SpecText other = LoadPackageSpec(
+      dir.path(), "name: a\nmodel: {package: {path: ./mine.fsdpd, vocab_size: 7}}\ndata: {synthetic: {}}\n");
+  EXPECT_EQ(IdsOf(other.violations), "package_differs ");
 }
 
 TEST(SpecFile, ReadsStdin) {

@@ -38,6 +38,10 @@ class PathMaker {
       v1::Plugin* plugin = spec->mutable_model()->mutable_plugin();
       plugin->set_path(ToAbsolute("model.plugin.path", plugin->path()));
     }
+    if (spec->model().has_package()) {
+      v1::Package* package = spec->mutable_model()->mutable_package();
+      package->set_path(ToAbsolute("model.package.path", package->path()));
+    }
     if (spec->has_checkpoint()) {
       v1::Checkpoint* checkpoint = spec->mutable_checkpoint();
       checkpoint->set_dir(ToAbsolute("checkpoint.dir", checkpoint->dir(), /*is_directory=*/true));

@@ -35,8 +35,8 @@ struct RelativePath {
 // neither fsdpctl nor the coordinator can check them.
 std::vector<std::string> NodePathFields(v1::JobSpec spec);
 
-// Converts the paths of token files, their masks, checkpoints and a plug-in. Returns the paths that were
-// relative.
+// Converts the paths of token files, their masks, checkpoints, a plug-in and a package. Returns the paths
+// that were relative.
 std::vector<RelativePath> MakePathsAbsolute(const std::filesystem::path& directory, v1::JobSpec* spec);
 
 }  // namespace fsdpd

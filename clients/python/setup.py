@@ -42,7 +42,8 @@ class BuildWithStubs(build_py):
 
         out = pathlib.Path(self.build_lib)
         protos = [f"fsdpd/v1/{name}.proto" for name in ("job", "plan", "preflight", "telemetry", "event", "node_health",
-                                                         "compute_times", "steps", "timeline", "trace", "coordinator", "reason")]
+                                                         "compute_times", "steps", "timeline", "trace", "coordinator", "reason",
+                                                         "package")]
         command = ["protoc", f"-I{ROOT / 'proto'}", f"--python_out={out}", f"--pyi_out={out}", *protos]
         if protoc.main(command) != 0 or protoc.main([
                 "protoc", f"-I{ROOT / 'proto'}", f"--grpc_python_out={out}", "fsdpd/v1/coordinator.proto"]) != 0:

@@ -42,21 +42,22 @@ void JudgeEnv(const v1::JobSpec& spec, v1::Device device, const std::vector<Node
   }
 }
 
-// As for variables, the rules do not know which agents load plug-ins. Without a node of this kind the job
-// waits for one that does.
-void JudgePlugin(const v1::JobSpec& spec, v1::Device device, const std::vector<NodeSlots>& nodes,
+// As for variables, the rules do not know which agents load plug-ins and packages. Without a node of this
+// kind the job waits for one that does.
+void JudgePlugin(const v1::JobSpec& spec, const PlaceRequest& request, const std::vector<NodeSlots>& nodes,
                  Violations* violations) {
   bool any = false, takes = false;
   for (const NodeSlots& node : nodes) {
-    any |= node.device == device;
-    takes |= node.device == device && node.plugins;
+    any |= node.device == request.device;
+    takes |= node.device == request.device && node.plugins;
   }
-  if (!spec.model().has_plugin() || !any || takes) return;
+  if (!request.plugin || !any || takes) return;
   Violation violation;
   violation.rule = "plugin_needs_permission";
   violation.level = ViolationLevel::kError;
-  violation.field = "model.plugin.path";
-  violation.reason = "no connected agent loads plug-ins, because they run code as the agent's user";
+  violation.field = spec.model().has_package() ? "model.package.path" : "model.plugin.path";
+  violation.reason =
+      "no connected agent loads plug-ins and packages, because they run code as the agent's user";
   violation.fix =
       "start the agents with --plugin-dir DIR, where DIR is a directory of the nodes that holds the file";
   violations->push_back(std::move(violation));
@@ -138,7 +139,7 @@ Examined Admission::Examine(const v1::JobSpec& spec, int64_t budget_bytes_per_ra
   Violations* violations = &examined.plan.violations;
   violations->insert(violations->begin(), shape.begin(), shape.end());
   JudgeEnv(spec, request.device, nodes, violations);
-  JudgePlugin(spec, request.device, nodes, violations);
+  JudgePlugin(spec, request, nodes, violations);
   JudgeLabels(request, nodes, violations);
   if (budget_bytes_per_rank <= 0) JudgeHostMemory(offer, request, nodes, &examined.plan);
   return examined;

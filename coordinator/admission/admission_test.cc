@@ -130,13 +130,14 @@ TEST(Admission, RejectsOversizedSpecs) {
 
 TEST(Admission, PluginNeedsAgentsThatLoadPlugins) {
   v1::JobSpec spec = TinySpec();
+  std::string field = "model.plugin.path";
   spec.mutable_model()->mutable_plugin()->set_path("/plugins/mine.so");
   const auto refusal = [&](std::vector<NodeSlots> nodes) {
     std::string fix;
     for (const Violation& violation : With(std::move(nodes)).Examine(spec).plan.violations) {
       if (violation.rule != "plugin_needs_permission") continue;
       EXPECT_EQ(violation.level, ViolationLevel::kError);
-      EXPECT_EQ(violation.field, "model.plugin.path");
+      EXPECT_EQ(violation.field, field);
       fix = violation.fix;
     }
     return fix;
@@ -148,6 +149,9 @@ TEST(Admission, PluginNeedsAgentsThatLoadPlugins) {
   EXPECT_EQ(refusal({}), "");
   takes.device = v1::DEVICE_CUDA;
   EXPECT_NE(refusal({Node("a", kPlenty), takes}), "") << "that one runs other jobs";
+  field = "model.package.path";
+  spec.mutable_model()->mutable_package()->set_path("/plugins/mine.fsdpd");
+  EXPECT_THAT(refusal({Node("a", kPlenty)}), ::testing::HasSubstr("--plugin-dir DIR"));
 }
 
 TEST(Admission, RejectsHostMemoryAboveEveryNode) {

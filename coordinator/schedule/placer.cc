@@ -42,7 +42,7 @@ std::string NotAllowed(const PlaceRequest& request, const NodeSlots& node) {
   for (const std::string& name : request.env) {
     if (!AllowsEnv(node.env, name)) return absl::StrCat("does not allow env ", name);
   }
-  return request.plugin && !node.plugins ? "does not load plugins" : "";
+  return request.plugin && !node.plugins ? "has no --plugin-dir" : "";
 }
 
 std::string SelectorText(const Selector& selector) {
@@ -242,7 +242,7 @@ NodeCount CountNodes(const PlaceRequest& request, const std::vector<NodeSlots>& 
 PlaceRequest RequestOf(const v1::JobSpec& filled) {
   const v1::Resources& resources = filled.resources();
   PlaceRequest request = {resources.nodes(), resources.ranks_per_node(), resources.device(), 0, {}};
-  request.plugin = filled.model().has_plugin();
+  request.plugin = filled.model().has_plugin() || filled.model().has_package();
   // A rule rejects invalid ones.
   request.selector = ParseSelector(resources.node_selector()).value_or(Selector());
   request.together = NodesTogether(filled);

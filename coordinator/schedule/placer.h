@@ -36,8 +36,8 @@ struct PlaceRequest {
   v1::Device device = v1::DEVICE_CUDA;
   int64_t bytes_per_rank = 0;    // Minimum memory of a slot; 0: any slot suffices.
   std::vector<std::string> env;  // Variables that a node must allow.
-  bool plugin = false;     // The job loads a plugin, which a node must accept; its agent restricts the files.
-  Selector selector = {};  // The node's labels must match it.
+  bool plugin = false;           // The job loads a plug-in or package; its agent restricts the files.
+  Selector selector = {};        // The node's labels must match it.
   // Number of consecutive nodes whose ranks communicate within layers; 1: no such ranks are on two nodes.
   int64_t together = 1;
   int64_t host_bytes = 0;  // Host memory that the GPU ranks of a node hold together.

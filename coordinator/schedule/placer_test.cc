@@ -402,7 +402,9 @@ TEST(Placer, PlacesPluginJobOnlyWherePluginsAreLoaded) {
   const PlaceDecision waits = Place(RequestOf(spec), {without});
   EXPECT_FALSE(waits.placed());
   EXPECT_FALSE(waits.possible);
-  EXPECT_THAT(waits.reason, HasSubstr("a does not load plugins"));
+  EXPECT_THAT(waits.reason, HasSubstr("a has no --plugin-dir"));
+  spec.mutable_model()->mutable_package()->set_path("/plugins/mine.fsdpd");
+  EXPECT_FALSE(Place(RequestOf(spec), {without}).possible) << "a package is native code, too";
 }
 
 }  // namespace

@@ -4,10 +4,14 @@
 #include <absl/strings/str_cat.h>
 #include <google/protobuf/util/json_util.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <thread>
 
 #include "base/check.h"
+#include "base/errno_status.h"
 #include "fsdp/engine/rank_run.h"
+#include "fsdp/package/package_file.h"
 #include "fsdp/torch/cuda_device.h"
 
 namespace fsdpd {
@@ -22,8 +26,8 @@ InitialValues FromWeights(const Plan& plan, int rank, const std::vector<float>& 
   };
 }
 
-RankRun RunOf(const Plan& plan, const LocalJobOptions& options, int rank, Store* store,
-              LocalJobResult* result) {
+RankRun RunOf(const Plan& plan, const LocalJobOptions& options, const std::string& package_dir, int rank,
+              Store* store, LocalJobResult* result) {
   RankRun run;
   run.plan = &plan;
   run.rank = run.device_index = rank;
@@ -34,6 +38,7 @@ RankRun RunOf(const Plan& plan, const LocalJobOptions& options, int rank, Store*
   run.clock = options.clock;
   run.initial = FromWeights(plan, rank, options.weights);
   run.model = options.model;
+  run.package_dir = package_dir;
   run.run_ahead_on_cpu = options.run_ahead_on_cpu;
   run.skipped_samples = options.skipped_samples;
   run.on_step = [&options, rank, result](const v1::StepReport& report) {
@@ -59,12 +64,41 @@ RankRun RunOf(const Plan& plan, const LocalJobOptions& options, int rank, Store*
   return run;
 }
 
+// Directory for the model's package, removed at the end.
+class PackageDirectory {
+ public:
+  ~PackageDirectory() {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+
+  absl::Status Make() {
+    std::string path = std::filesystem::temp_directory_path() / "fsdpd-package.XXXXXX";
+    if (mkdtemp(path.data()) == nullptr) return ErrnoStatus(path);
+    path_ = std::move(path);
+    return absl::OkStatus();
+  }
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
 }  // namespace
 
 absl::StatusOr<v1::JobSpec> ReadJob(const std::string& json) {
   v1::JobSpec job;
   const auto parsed = google::protobuf::util::JsonStringToMessage(json, &job);
   if (!parsed.ok()) return absl::InvalidArgumentError(absl::StrCat("job spec: ", parsed.ToString()));
+  if (job.model().has_package() && job.model().package().digest().empty()) {
+    const std::string path = job.model().package().path();
+    FSDPD_ASSIGN_OR_RETURN(const PackageContents contents, ReadPackageManifest(path));
+    v1::Package* const package = job.mutable_model()->mutable_package();
+    *package = contents.manifest.model();
+    package->set_path(path);
+    package->set_digest(contents.digest);
+  }
   return job;
 }
 
@@ -81,6 +115,8 @@ absl::StatusOr<LocalJobResult> RunLocalJob(const Plan& plan, const LocalJobOptio
                                                    options.weights.size(), ", want ", elements, ")"));
   }
   if (plan.spec.device == DeviceKind::kCuda && world > 1) FSDPD_RETURN_IF_ERROR(CheckGpusMayShareProcess());
+  PackageDirectory package;
+  if (std::holds_alternative<PackageConfig>(plan.spec.model)) FSDPD_RETURN_IF_ERROR(package.Make());
   LocalJobResult result;
   result.reports.resize(world);
   result.timelines.resize(world);
@@ -93,7 +129,7 @@ absl::StatusOr<LocalJobResult> RunLocalJob(const Plan& plan, const LocalJobOptio
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < world; ++rank) {
     ranks.emplace_back([&, rank] {
-      RankRun run = RunOf(plan, options, rank, &store, &result);
+      RankRun run = RunOf(plan, options, package.path(), rank, &store, &result);
       if (in_memory) run.local = &mesh[rank];
       statuses[rank] = RunRank(std::move(run));
     });

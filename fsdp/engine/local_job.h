@@ -53,7 +53,7 @@ struct LocalJobResult {
   std::optional<v1::RestoredCheckpoint> restored;
 };
 
-// Parses a JobSpec from JSON.
+// Parses a JobSpec from JSON. Reads the package that model.package.path names.
 absl::StatusOr<v1::JobSpec> ReadJob(const std::string& json);
 // Parses and plans a JobSpec; INVALID_ARGUMENT with all violations if it is refused.
 absl::StatusOr<Plan> PlanOfJson(const std::string& json);

@@ -150,6 +150,31 @@ absl::Status Train(const RankRun& run, Trainer* trainer, const DirectoryLock* di
   return absl::OkStatus();
 }
 
+// Options that the trainer takes from the run unchanged.
+TrainerOptions OptionsOf(RankRun* run) {
+  TrainerOptions options;
+  options.plan = run->plan;
+  options.device_index = run->device_index;
+  options.stop = run->stop;
+  options.departure = run->departure;
+  options.clock = run->clock;
+  options.initial = std::move(run->initial);
+  options.model = run->model;
+  options.package_dir = run->package_dir;
+  options.traces = run->traces;
+  options.flight = run->flight;
+  options.run_ahead_on_cpu = run->run_ahead_on_cpu;
+  options.own_process = run->own_process;
+  options.skipped_samples = std::move(run->skipped_samples);
+  options.store = run->store;
+  options.store_may_be_unreachable = run->store_may_be_unreachable;
+  options.label = run->label;
+  options.on_saved = run->on_saved;
+  options.on_failed = run->on_failed;
+  if (run->rank == 0) options.on_timeline = run->on_timeline;
+  return options;
+}
+
 }  // namespace
 
 absl::Status RunRank(RankRun run) {
@@ -182,29 +207,11 @@ absl::Status RunRank(RankRun run) {
   if (run.local == nullptr) {
     FSDPD_ASSIGN_OR_RETURN(mesh, Connect(run));
   }
-  TrainerOptions options;
-  options.plan = &plan;
+  TrainerOptions options = OptionsOf(&run);
   options.mesh = std::move(mesh);
-  options.device_index = run.device_index;
-  options.stop = run.stop;
-  options.departure = run.departure;
-  options.clock = run.clock;
-  options.initial = std::move(run.initial);
-  options.model = run.model;
-  options.traces = run.traces;
-  options.flight = run.flight;
-  options.run_ahead_on_cpu = run.run_ahead_on_cpu;
-  options.own_process = run.own_process;
-  options.skipped_samples = std::move(run.skipped_samples);
   options.restore = start.restore.get();
-  options.store = run.store;
-  options.store_may_be_unreachable = run.store_may_be_unreachable;
-  options.label = run.label;
   options.directory = directory.get();
   options.snapshot_memory = std::move(snapshot_memory);
-  options.on_saved = run.on_saved;
-  options.on_failed = run.on_failed;
-  if (run.rank == 0) options.on_timeline = run.on_timeline;
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer, Trainer::Make(std::move(options)));
   start.restored.set_seconds(absl::ToDoubleSeconds(run.clock->Now() - begin));
   const bool resumes = start.restore != nullptr;

@@ -34,10 +34,11 @@ struct RankRun {
   // is connected over the store.
   ConnectedMesh* local = nullptr;
   const std::atomic<bool>* stop = nullptr;  // Null: never stops.
-  const Departure* departure = nullptr;     // This and the next eight as in TrainerOptions.
+  const Departure* departure = nullptr;     // This and the next nine as in TrainerOptions.
   Clock* clock = Clock::Real();
   InitialValues initial = {};
   const UserModel* model = nullptr;
+  std::string package_dir = {};
   StepTraces* traces = nullptr;
   FlightRecorder* flight = nullptr;
   bool run_ahead_on_cpu = false;

@@ -191,8 +191,7 @@ void Restore::AddNote(const std::string& note) {
 InitialValues Restore::Initial() const {
   return [this](int unit, int param, int64_t begin, int64_t elements) {
     const UnitFacts& facts = plan_.model.units[unit];
-    const ParamFacts& of = facts.params[param];
-    const std::string name = absl::StrCat(OwnerOf(facts.name, of.owner), ".", of.name);
+    const std::string name = FullName(facts, facts.params[param]);
     return foreign_ != nullptr ? ReadForeign(name, begin, elements)
                                : ReadNative(MainKey(name), begin, elements);
   };

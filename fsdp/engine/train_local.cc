@@ -3,13 +3,12 @@
 //
 //   train_local --spec job.json [--device cpu|cuda] [--weights in.f32] [--dump-weights out.f32]
 //               [--dump-batches out.i64 [--only-batches]] [--trace out.json] [--picture out.svg]
-//               [--kernels out.json] [--job ID]
+//               [--kernels out.json] [--job ID] [--times]
 //
 // Weight files contain all parameters as consecutive fp32 values: units in order, and the parameters of each
 // unit as fsdp/plan/model/model_facts.h lists them. A batches file contains int64 values: for each step all
 // tokens of the global batch, then all targets, in sample order. A trace shows the last step of every rank
 // (fsdp/plan/predict/timeline.h).
-#include <google/protobuf/util/json_util.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
 
 #include <CLI/CLI.hpp>
@@ -76,6 +75,7 @@ struct Files {
   std::string dump_weights;
   std::string dump_batches;
   bool only_batches = false;
+  bool times = false;
   std::string trace;
   std::string picture;
   std::string kernels;
@@ -85,9 +85,7 @@ struct Files {
 // The device of the command line overrides the spec's, so specs for GPUs can run on a CPU.
 absl::StatusOr<Plan> ReadPlan(const std::string& path, bool cuda) {
   FSDPD_ASSIGN_OR_RETURN(const std::string json, ReadFile(path));
-  v1::JobSpec job;
-  const auto parsed = google::protobuf::util::JsonStringToMessage(json, &job);
-  if (!parsed.ok()) return absl::InvalidArgumentError(path + ": " + parsed.ToString());
+  FSDPD_ASSIGN_OR_RETURN(v1::JobSpec job, ReadJob(json));
   job.mutable_resources()->set_device(cuda ? v1::DEVICE_CUDA : v1::DEVICE_CPU);
   return AcceptedPlan(job);
 }
@@ -125,7 +123,10 @@ absl::Status Train(const Files& files, bool cuda) {
     FSDPD_ASSIGN_OR_RETURN(options.weights, ReadWeights(files.weights));
   }
   FSDPD_ASSIGN_OR_RETURN(const LocalJobResult result, Run(plan, options, files.kernels));
-  for (const v1::StepReport& report : result.reports[0]) std::printf("%.9g\n", report.loss());
+  for (const v1::StepReport& report : result.reports[0]) {
+    std::printf("%.9g\n", report.loss());
+    if (files.times) std::fprintf(stderr, "%.6f s\n", report.step_seconds());
+  }
   if (!files.trace.empty()) {
     const std::string json = TraceJson(result.timelines);
     FSDPD_RETURN_IF_ERROR(WriteFile(files.trace, json.data(), json.size()));
@@ -145,6 +146,7 @@ int main(int argc, char** argv) {
   CLI::App app("Train a job in one process and print one loss per line");
   fsdpd::Files files;
   app.add_option("--spec", files.spec, "Read the JobSpec from this JSON file")->required();
+  app.add_flag("--times", files.times, "Print the seconds of each step to stderr");
   app.add_option("--weights", files.weights,
                  "Read initial parameters, fp32 in layout order (default: from the seed)");
   app.add_option("--dump-weights", files.dump_weights,

@@ -57,9 +57,11 @@ absl::StatusOr<RankData> OpenData(const TrainerOptions& options, const TrainingS
 absl::StatusOr<std::vector<std::unique_ptr<Unit>>> UnitsOf(const TrainerOptions& options, at::Device device) {
   const Plan& plan = *options.plan;
   if (options.model != nullptr) return MakeUserUnits(*options.model, plan.model, device);
-  auto units = MakeModel(plan.spec, plan.model, device);
-  // A plug-in is a file on the node.
-  if (units.ok() || !std::holds_alternative<PluginConfig>(plan.spec.model)) return units;
+  auto units = MakeModel(plan.spec, plan.model, device, options.package_dir);
+  // Files on the node.
+  const bool from_file = std::holds_alternative<PluginConfig>(plan.spec.model) ||
+                         std::holds_alternative<PackageConfig>(plan.spec.model);
+  if (units.ok() || !from_file) return units;
   return WithFileCause(v1::ErrorClass::KIND_CONFIGURATION, /*by_all=*/false, units.status());
 }
 

@@ -58,6 +58,7 @@ struct TrainerOptions {
   const Departure* departure = nullptr;     // Polled between steps; null: never asked to leave.
   InitialValues initial;                    // Empty: the model's own, from the spec's seed.
   const UserModel* model = nullptr;         // The plan's model; null: the model that the spec names.
+  std::string package_dir = {};             // As in MakeModel().
   StepTraces* traces = nullptr;             // Selects and stores traces; null: none.
   FlightRecorder* flight = nullptr;         // Null: none (base/rank/flight_recorder.h).
   const Restore* restore = nullptr;         // Used by Make only; null: fresh start.

@@ -2,6 +2,7 @@
 
 #include "fsdp/model/autograd/gpt2.h"
 #include "fsdp/model/native/native_llama.h"
+#include "fsdp/model/package/package_model.h"
 #include "fsdp/model/plugin.h"
 #include "fsdp/torch/torch_status.h"
 
@@ -14,7 +15,11 @@ std::vector<std::unique_ptr<Unit>> MakeUnits(const Spec& spec, const ModelFacts&
 }
 
 absl::StatusOr<std::vector<std::unique_ptr<Unit>>> MakeModel(const Spec& spec, const ModelFacts& facts,
-                                                             at::Device device) {
+                                                             at::Device device,
+                                                             const std::string& package_dir) {
+  if (const auto* package = std::get_if<PackageConfig>(&spec.model)) {
+    return MakePackageUnits(*package, package_dir, facts, device);
+  }
   if (const auto* plugin = std::get_if<PluginConfig>(&spec.model)) {
     return MakePluginUnits(*plugin, facts, device);
   }

@@ -323,12 +323,12 @@ Plan PlanOfRank(const Plan& plan, int64_t rank) {
 
 std::vector<std::vector<int64_t>> FirstElements(const Plan& plan, int64_t rank) {
   const Layout &whole = plan.full_layout(), &own = plan.StageOf(rank).layout;
-  std::map<std::pair<std::string, std::string>, int64_t> begins;  // Key: unit and parameter name.
+  std::map<std::string, int64_t> begins;  // Key: full name.
   int64_t next = 0;
   for (const UnitLayout& unit : whole.units) {
     for (const ParamPlace& place : unit.params) {
       const ParamSlot& slot = whole.buckets[place.bucket].params[place.slot];
-      begins[{unit.name, slot.name}] = next;
+      begins[FullName(unit, slot)] = next;
       next += slot.full_elements();
     }
   }
@@ -336,7 +336,7 @@ std::vector<std::vector<int64_t>> FirstElements(const Plan& plan, int64_t rank) 
   for (size_t u = 0; u < own.units.size(); ++u) {
     for (const ParamPlace& place : own.units[u].params) {
       const ParamSlot& slot = own.buckets[place.bucket].params[place.slot];
-      first[u].push_back(begins.at({OwnerOf(own.units[u].name, slot.owner), slot.name}));
+      first[u].push_back(begins.at(FullName(own.units[u], slot)));
     }
   }
   return first;

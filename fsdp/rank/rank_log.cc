@@ -33,6 +33,11 @@ std::string ModelText(const PluginConfig& model) {
   return absl::StrFormat("%d units of %s, vocab %d", model.units.size(), model.path, model.vocab_size);
 }
 
+std::string ModelText(const PackageConfig& model) {
+  return absl::StrFormat("%d units of %s (%s), vocab %d", model.units.size(), model.path,
+                         model.digest.substr(0, 12), model.vocab_size);
+}
+
 std::string DataText(const Spec& spec) {
   if (spec.data.tokens.empty()) return absl::StrCat("synthetic, vocab ", spec.data.synthetic_vocab);
   std::string text;

@@ -46,17 +46,22 @@ absl::StatusOr<std::string> CudaBusId(int index) {
   return id;
 }
 
-absl::Status CheckMultipliesFp8(int index) {
+absl::StatusOr<std::string> CudaTarget(int index) {
   int major = 0, minor = 0;
   FSDPD_RETURN_IF_ERROR(
       Checked(index, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index)));
   FSDPD_RETURN_IF_ERROR(
       Checked(index, cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index)));
-  if (major == 9 && minor == 0) return absl::OkStatus();
+  return absl::StrFormat("sm_%d%d", major, minor);
+}
+
+absl::Status CheckMultipliesFp8(int index) {
+  FSDPD_ASSIGN_OR_RETURN(const std::string target, CudaTarget(index));
+  if (target == "sm_90") return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrFormat("precision.compute: fp8 is not supported on CUDA device %d (compute capability %d.%d, "
-                      "want 9.0: H100, H200)",
-                      index, major, minor));
+      absl::StrFormat("precision.compute: fp8 is not supported on CUDA device %d (compute capability %s, "
+                      "want sm_90: H100, H200)",
+                      index, target));
 }
 
 absl::Status SetCudaDevice(int index) { return Checked(index, cudaSetDevice(index)); }

@@ -20,6 +20,9 @@ absl::Status CheckGpusMayShareProcess();
 // PCI bus id in the kernel's format: "0000:18:00.0". FAILED_PRECONDITION if there is no such device.
 absl::StatusOr<std::string> CudaBusId(int index);
 
+// Compute capability as compilers name it: "sm_90".
+absl::StatusOr<std::string> CudaTarget(int index);
+
 // FAILED_PRECONDITION if its tensor cores do not support FP8 products with per-row scales.
 absl::Status CheckMultipliesFp8(int index);
 

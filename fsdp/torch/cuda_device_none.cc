@@ -16,6 +16,8 @@ absl::Status CheckGpusMayShareProcess() { return absl::OkStatus(); }
 
 absl::StatusOr<std::string> CudaBusId(int /*index*/) { return BuiltForCpu(); }
 
+absl::StatusOr<std::string> CudaTarget(int /*index*/) { return BuiltForCpu(); }
+
 absl::Status CheckMultipliesFp8(int /*index*/) { return BuiltForCpu(); }
 
 absl::Status SetCudaDevice(int /*index*/) { return BuiltForCpu(); }

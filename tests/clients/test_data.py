@@ -458,7 +458,7 @@ def test_pack_adds_missing_ends_and_rejects_mismatched_files(run, files, model, 
 @pytest.fixture
 def path(tmp_path):
     """A PATH with fsdpctl-data, as installed by `pip install`."""
-    directory = wheel.data_command(tmp_path / "bin")
+    directory = wheel.commands(tmp_path / "bin")
     return f"{directory}:{os.environ['PATH']}"
 
 

@@ -1,8 +1,10 @@
 """Tests of the Python spec parser: it returns the same messages, violations and positions as fsdpctl."""
 
+import hashlib
 import json
 import math
 import pathlib
+import zipfile
 
 import fsdpd
 import pytest
@@ -162,6 +164,39 @@ def test_syntax_error_has_line_and_column(text, reported):
     with pytest.raises(fsdpd.SpecError) as raised:
         fsdpd.read_spec(text)
     assert str(raised.value).splitlines()[1:] == [reported]
+
+
+def package(path, model=None, **others):
+    manifest = {"schema": 1, "model": {"vocabSize": "96", **(model or {})}, **others}
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("manifest.json", json.dumps(manifest))
+
+
+def test_package_is_read_from_its_file(tmp_path):
+    package(tmp_path / "mine.fsdpd", {"sequenceLength": "32"})
+    made = {**small(), "model": {"package": {"path": "./mine.fsdpd"}}}
+    read = fsdpd.read_spec(written(tmp_path, made)).model.package
+    assert (read.path, read.vocab_size, read.sequence_length) == (str(tmp_path / "mine.fsdpd"), 96, 32)
+    text = zipfile.ZipFile(tmp_path / "mine.fsdpd").read("manifest.json")
+    assert read.digest == hashlib.sha256(text).hexdigest()
+    made["model"]["package"] = {"path": "/nowhere/mine.fsdpd", "digest": "abc"}
+    assert fsdpd.read_spec(written(tmp_path, made)).model.package.digest == "abc"  # The nodes have it.
+
+
+@pytest.mark.parametrize("content, model, reported", [
+    (b"text", {}, "is not a package of fsdpctl model export, or is incomplete: File is not a zip file"),
+    ({"schema": 2}, {}, "has a newer format (got schema 2, want 1)"),
+    ({"no_such_field": 2}, {}, "no_such_field"),
+    ({}, {"vocab_size": 97}, "the spec has other values than the package"),
+])
+def test_package_that_cannot_be_used_is_reported(tmp_path, content, model, reported):
+    path = tmp_path / "mine.fsdpd"
+    path.write_bytes(content) if isinstance(content, bytes) else package(path, **content)
+    made = {**small(), "model": {"package": {"path": "mine.fsdpd", **model}}}
+    with pytest.raises(fsdpd.SpecError) as raised:
+        fsdpd.read_spec(written(tmp_path, made))
+    assert [fault.field.split(".")[:2] for fault in raised.value.violations] == [["model", "package"]]
+    assert reported in str(raised.value)
 
 
 @pytest.mark.parametrize("path", [

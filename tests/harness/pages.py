@@ -126,7 +126,7 @@ class Reader:
         places = [*(str(BIN / name) for name in ("client", "coordinator", "agent", "fsdp")), os.path.dirname(sys.executable)]
         self.environment = {**self._given, MARK: self.mark, "FSDPD_SERVER": f"127.0.0.1:{self.port}", "HOME": str(self.directory)}
         if any("./clients/python" in block.text for block in blocks(page)):  # The page installs it.
-            places.append(str(wheel.data_command(self.directory.parent / "bin")))
+            places.append(str(wheel.commands(self.directory.parent / "bin")))
             self.environment["PYTHONPATH"] = str(wheel.installed())
         self.environment["PATH"] = ":".join([*places, self.environment["PATH"]])
 

@@ -26,10 +26,11 @@ def installed():
     return directory / "site"
 
 
-def data_command(directory):
-    """Creates `fsdpctl-data` in a directory for PATH, like `pip install`."""
+def commands(directory):
+    """Creates `fsdpctl-data` and `fsdpctl-model` in a directory for PATH, like `pip install`."""
     directory.mkdir(exist_ok=True)
-    program = directory / "fsdpctl-data"
-    program.write_text(f"#!/bin/sh\nPYTHONPATH={installed()} exec {sys.executable} -m fsdpd.data \"$@\"\n")
-    program.chmod(0o755)
+    for name in ("data", "model"):
+        program = directory / f"fsdpctl-{name}"
+        program.write_text(f"#!/bin/sh\nPYTHONPATH={installed()} exec {sys.executable} -m fsdpd.{name} \"$@\"\n")
+        program.chmod(0o755)
     return directory

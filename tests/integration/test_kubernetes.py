@@ -124,6 +124,7 @@ def test_notes_name_coordinator_address(tmp_path, overlay, reported):
     ("agent.labels.gpu=h200;", "agent.labels.gpu|/agent/labels/gpu"),
     ("agent.nvlinkDomain=rack 7", "agent.nvlinkDomain|/agent/nvlinkDomain"),
     ("agent.allowEnv[0]=NCCL-X", "agent.allowEnv.0|/agent/allowEnv/0"),
+    ("agent.pluginDirs[0]=packages", "agent.pluginDirs.0|/agent/pluginDirs/0"),
     ("coordinator.revokedCertificates[0]=node-0", "coordinator.revokedCertificates.0|/coordinator/revokedCertificates/0"),
     ("coordinator.revokedCertificates[0]=" + 41 * "f", "coordinator.revokedCertificates.0|/coordinator/revokedCertificates/0"),
     ("agent.queued.nodes=-1", "agent.queued.nodes|/agent/queued/nodes"),
@@ -142,7 +143,7 @@ def test_values_are_applied():
     done = helm("template", "fsdpd", CHART, "--namespace", "train", "--set", ",".join([
         "images.agent=registry.example/agent@sha256:abc", "images.pullSecrets[0].name=pull", "agent.graceSeconds=600",
         "agent.slots=4", "agent.labels.gpu=h200", "agent.labels.zone=b", "agent.nvlinkDomain=rack-7", "agent.shm=2Gi", "agent.workGib=50",
-        "agent.allowEnv={NCCL_NET_PLUGIN,CUDA_*}", "coordinator.revokedCertificates={serial=5A0C,0B,00:" + ":".join(20 * ["f1"]) + "}", "coordinator.storage=20Gi", "coordinator.storageClass=fast",
+        "agent.allowEnv={NCCL_NET_PLUGIN,CUDA_*}", "agent.pluginDirs={/data/packages}", "coordinator.revokedCertificates={serial=5A0C,0B,00:" + ":".join(20 * ["f1"]) + "}", "coordinator.storage=20Gi", "coordinator.storageClass=fast",
         "claims.enabled=true", "claims.storageClass=shared", "claims.dataSize=5Ti"]))
     assert done.returncode == 0, done.stderr
     made = objects(done.stdout)
@@ -154,7 +155,7 @@ def test_values_are_applied():
     env = {each["name"]: each.get("value") for each in container["env"]}
     assert (env["FSDPD_GRACE_MS"], env["FSDPD_SLOTS"]) == ("600000", "4")
     assert {"--label=gpu=h200", "--label=zone=b", "--nvlink-domain=rack-7", "--allow-env=NCCL_NET_PLUGIN",
-            "--allow-env=CUDA_*"} <= set(container["args"])
+            "--allow-env=CUDA_*", "--plugin-dir=/data/packages"} <= set(container["args"])
     revoked = named(made, "ConfigMap", "fsdpd-revoked-certificates")["data"]["serials"]
     assert revoked.splitlines()[1:] == ["serial=5A0C", "0B", "00:" + ":".join(20 * ["f1"])]
     assert container["resources"]["limits"]["nvidia.com/gpu"] == "4"

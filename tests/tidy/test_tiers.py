@@ -86,4 +86,4 @@ def test_a_pytest_file_has_a_target_unless_it_is_nightly():
 
 def test_nightly_tests_are_in_the_nightly_directories():
     assert not [str(path) for path in repository.python_files() if path.match("tests/*/test_*.py") and path.parts[1] not in
-                ("integration", "robustness", "tidy") and "mark.nightly" in repository.text(path)]
+                ("integration", "robustness", "clients", "parity", "tidy") and "mark.nightly" in repository.text(path)]

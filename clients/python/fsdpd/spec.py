@@ -22,9 +22,10 @@ from google.protobuf.message import Message
 
 from fsdpd import text_tree
 from fsdpd.errors import SpecError, spec_message
+from fsdpd.package_file import read_package
 from fsdpd.renamed import current_name
 from fsdpd.text_tree import Node, Place
-from fsdpd.v1.job_pb2 import JobSpec, Variable
+from fsdpd.v1.job_pb2 import JobSpec, Package, Variable
 from fsdpd.v1.plan_pb2 import SEVERITY_ERROR, Violation
 
 # A message; a mapping of fields; YAML or JSON as text; or the path of a file with that.
@@ -153,6 +154,28 @@ def _make_absolute(spec: JobSpec, directory: pathlib.Path, made: SpecText, reade
         spec.checkpoint.load = absolute(spec.checkpoint.load, "checkpoint.load")
     if spec.model.WhichOneof("source") == "plugin":
         spec.model.plugin.path = absolute(spec.model.plugin.path, "model.plugin.path")
+    if spec.model.WhichOneof("source") == "package":
+        spec.model.package.path = absolute(spec.model.package.path, "model.package.path")
+        _take_package(spec.model.package, made, reader)
+
+
+def _take_package(package: Package, made: SpecText, reader: _Reader) -> None:
+    """Fills the fields that the package has. Without the file on this machine, the spec must have them."""
+    def fault(rule: str, field: str, reason: str, fix: str) -> None:
+        reader.fault(made.places.get(field, Place()), rule, field, reason, fix)
+
+    if not package.path or "model.package.path" in made.unread:
+        return
+    try:
+        read = read_package(package.path)
+    except FileNotFoundError:
+        return
+    except ValueError as error:
+        return fault("package_unreadable", "model.package.path", str(error), "export the package again, or copy it again")
+    if package not in (Package(path=package.path), read):
+        return fault("package_differs", "model.package", f"the spec has other values than the package {package.path}",
+                     "leave out all fields except path")
+    package.CopyFrom(read)
 
 
 def _short_names(field: FieldDescriptor) -> dict[str, int]:

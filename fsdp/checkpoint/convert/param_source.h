@@ -26,7 +26,7 @@ namespace fsdpd {
 
 class ParamSource {
  public:
-  // `model` is Llama or GPT-2.
+  // `model` is Llama, GPT-2 or a package.
   static absl::StatusOr<std::unique_ptr<ParamSource>> Open(const std::string& directory,
                                                            const ModelConfig& model);
   // For a directory that is already open.

@@ -16,6 +16,7 @@
 #include "fsdp/checkpoint/hf/hf_store.h"
 #include "fsdp/checkpoint/testing/small_checkpoint.h"
 #include "fsdp/plan/spec/testing/small_models.h"
+#include "fsdp/plan/spec/testing/small_package.h"
 
 namespace fsdpd {
 namespace {
@@ -280,6 +281,19 @@ TEST_F(ParamSourceTest, IdentifiesNaming) {
   EXPECT_EQ(NamingOf(**reader, OddLlama()), Naming::kTorchtitan);
   EXPECT_EQ(NamingOf(**reader, OddGpt2()), std::nullopt);
   EXPECT_EQ(NamingOf(**reader, PluginConfig()), std::nullopt);
+}
+
+TEST_F(ParamSourceTest, PackageHasNamesOfItsModel) {
+  v1::Model model;
+  *model.mutable_package() = SmallPackage();
+  const ModelConfig package = ToModelConfig(model);
+  const std::vector<TestTensor> theirs = Theirs(package, Naming::kTransformers);
+  ASSERT_THAT(theirs, SizeIs(7));
+  EXPECT_EQ(theirs[0].name, "model.embed_tokens.weight");
+  EXPECT_EQ(theirs[6].name, "lm_head.weight");
+  WriteHf(theirs);
+  ExpectRuns(package);
+  EXPECT_EQ(NamingOf(**OpenStore(dir_.path()), package), Naming::kTransformers);
 }
 
 // Several models in one state, complete or not, each under its own prefix, filled with the prefix's index.

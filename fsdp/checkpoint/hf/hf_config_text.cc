@@ -5,21 +5,21 @@
 #include <absl/strings/str_join.h>
 
 #include <numeric>
-#include <regex>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "base/json_quote.h"
 #include "base/spec_text/yaml_tree.h"
+#include "fsdp/checkpoint/format/json.h"
 #include "fsdp/checkpoint/hf/hf_config.h"
 
 namespace fsdpd {
 namespace {
 
 bool IsJsonLiteral(const std::string& text) {
-  static const std::regex number("-?(0|[1-9][0-9]*)(\\.[0-9]+)?([eE][-+]?[0-9]+)?");
-  return text == "true" || text == "false" || std::regex_match(text, number);
+  const absl::StatusOr<JsonValue> value = ParseJson(text);
+  return value.ok() && (value->kind == JsonValue::Kind::kNumber || value->kind == JsonValue::Kind::kFlag);
 }
 
 std::string Json(const TextNode& node, int indent) {
@@ -180,6 +180,11 @@ absl::StatusOr<std::string> Make(const Gpt2Config& model, absl::string_view dtyp
 absl::StatusOr<std::string> Make(const PluginConfig& /*model*/, absl::string_view /*dtype*/,
                                  double /*deviation*/) {
   return absl::InvalidArgumentError("a plug-in model has no Transformers family");
+}
+
+absl::StatusOr<std::string> Make(const PackageConfig& /*model*/, absl::string_view /*dtype*/,
+                                 double /*deviation*/) {
+  return absl::InvalidArgumentError("a package does not name its Transformers family");
 }
 
 }  // namespace

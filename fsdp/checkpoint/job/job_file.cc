@@ -231,8 +231,7 @@ std::vector<std::string> MomentNames(const OptimizerConfig& optimizer) {
 }
 
 std::string ParamName(const Layout& layout, const Bucket& bucket, int slot) {
-  const ParamSlot& param = bucket.params[slot];
-  return absl::StrCat(OwnerOf(layout.units[bucket.unit].name, param.owner), ".", param.name);
+  return FullName(layout.units[bucket.unit], bucket.params[slot]);
 }
 
 JobFile JobFileOf(const Spec& spec, const Layout& layout, const Layout& whole, const MeshPosition& position,

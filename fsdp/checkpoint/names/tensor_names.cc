@@ -15,6 +15,7 @@
 
 #include "base/check.h"
 #include "fsdp/plan/model/describe_model.h"
+#include "fsdp/plan/model/described_units.h"
 #include "fsdp/plan/model/model_facts.h"
 
 namespace fsdpd {
@@ -286,7 +287,23 @@ std::vector<int64_t> NamedParam::TheirShape() const {
                                                      : shape;
 }
 
+namespace {
+
+// A package has the names of the model that it was exported from.
+std::vector<NamedParam> ParamsOf(const PackageConfig& package, Naming naming) {
+  if (naming != Naming::kOurs && naming != Naming::kTransformers) return {};
+  std::vector<NamedParam> params;
+  for (const UnitFacts& unit : DescribePackage(package).units) {
+    for (const ParamFacts& param : unit.params)
+      params.push_back({FullName(unit, param), FullName(unit, param), param.shape});
+  }
+  return params;
+}
+
+}  // namespace
+
 std::vector<NamedParam> ParamsOf(const ModelConfig& model, Naming naming) {
+  if (const auto* package = std::get_if<PackageConfig>(&model)) return ParamsOf(*package, naming);
   if (TableOf(model).empty()) return {};
   const bool megatron = naming == Naming::kMegatron || naming == Naming::kMegatronLayers;
   const int64_t stacked_layers = naming == Naming::kMegatron ? LayersOf(model) : 0;
@@ -295,7 +312,7 @@ std::vector<NamedParam> ParamsOf(const ModelConfig& model, Naming naming) {
     const bool in_layer = absl::StartsWith(unit.name, kLayer);
     const std::string number = in_layer ? unit.name.substr(sizeof(kLayer) - 1) : "";
     for (const ParamFacts& param : unit.params) {
-      const std::string ours = absl::StrCat(unit.name, ".", param.name);
+      const std::string ours = FullName(unit, param);
       const Row* row = RowOf(model, absl::StrCat(in_layer ? "#" : unit.name, ".", param.name));
       if (row == nullptr || NameIn(*row, naming) == nullptr) return {};
       const std::string theirs =
@@ -317,7 +334,7 @@ std::vector<NamedParam> ParamsOf(const ModelConfig& model, Naming naming) {
 }
 
 std::string BodyPrefix(const ModelConfig& model, Naming naming) {
-  if (naming != Naming::kTransformers) return "";
+  if (naming != Naming::kTransformers || std::holds_alternative<PackageConfig>(model)) return "";
   return std::holds_alternative<Gpt2Config>(model) ? "transformer." : "model.";
 }
 

@@ -10,6 +10,9 @@
 // expert's matrix separately, while we have one tensor per layer: here each expert's matrix is a parameter
 // that shares our tensor with the other experts.
 //
+// The parameters of a package have the names and shapes of the PyTorch model that it was exported from, which
+// are those of transformers for a model of transformers.
+//
 // Pure functions.
 #pragma once
 

@@ -41,7 +41,7 @@ struct ParamSlot {
   int64_t elements = 0;
   // Shape and elements are those of the tensor-parallel (or expert-parallel) shard.
   TensorPartition partition = {};
-  std::string owner = {};  // ParamFacts::owner.
+  std::optional<std::string> owner = {};  // ParamFacts::owner.
 
   int64_t full_elements() const { return elements * partition.parts; }
 };

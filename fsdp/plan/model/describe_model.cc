@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "fsdp/plan/model/attention_workspace.h"
+#include "fsdp/plan/model/described_units.h"
 #include "fsdp/plan/model/fp8_facts.h"
 #include "fsdp/plan/model/latent_facts.h"
 #include "fsdp/plan/model/llama_exchanges.h"
@@ -467,51 +468,13 @@ ModelFacts Describe(const Gpt2Config& model, const Share& share) {
   return facts;
 }
 
-// ---- Plug-in models.
-
-int64_t LenderOf(const PluginConfig& model, const std::string& name) {
-  if (name.empty()) return -1;
-  const auto lender = std::find_if(model.units.begin(), model.units.end(),
-                                   [&](const UnitDescription& unit) { return unit.name == name; });
-  return lender == model.units.end() ? -1 : lender - model.units.begin();
-}
-
-Params PluginParams(const UnitDescription& unit) {
-  Params params;
-  for (const ParamDescription& param : unit.params) params.push_back({param.name, param.shape, param.decay});
-  return params;
-}
-
-UnitFacts Unit(const UnitDescription& from, int64_t tokens, int64_t input_bytes, int64_t compute_bytes) {
-  const auto bytes = [&](int64_t values) { return tokens * values * compute_bytes; };
-  UnitFacts unit{from.name, UnitKind::kBlock, PluginParams(from)};
-  const int64_t selective =
-      from.saved_values_selective == 0 ? from.saved_values : from.saved_values_selective;
-  unit.saved_bytes = {std::max(bytes(from.saved_values), input_bytes),
-                      std::max(bytes(selective), input_bytes), input_bytes};
-  // Units use autograd: a gradient exists before it is cast into the bucket.
-  unit.workspace_bytes = bytes(from.workspace_values) + LargestMatrix(unit.params) * compute_bytes;
-  unit.output_bytes = bytes(from.output_values);
-  unit.forward_flops = static_cast<double>(tokens) * from.flops_per_token;
-  unit.forward_bytes = unit.saved_bytes.none + unit.output_bytes;  // Saved activations are written once.
-  unit.backward_bytes = 2 * unit.forward_bytes;
-  return unit;
-}
+// ---- Models that describe themselves.
 
 ModelFacts Describe(const PluginConfig& model, const Share& share) {
-  const int64_t tokens = share.tokens();
-  int64_t input_bytes = tokens * 8;  // Token ids.
-  ModelFacts facts;
-  for (const UnitDescription& from : model.units) {
-    UnitFacts unit = Unit(from, tokens, input_bytes, BytesOf(share.compute));
-    unit.borrows = static_cast<int>(LenderOf(model, from.borrows));
-    input_bytes = unit.output_bytes;
-    facts.units.push_back(std::move(unit));
-  }
-  facts.units.front().kind = UnitKind::kEmbedding;
-  facts.units.back().kind = UnitKind::kHead;
-  return facts;
+  return DescribePlugin(model, share.tokens(), BytesOf(share.compute));
 }
+
+ModelFacts Describe(const PackageConfig& model, const Share& /*share*/) { return DescribePackage(model); }
 
 // With documents: in addition to token ids, each token's position in its document and, for CUDA kernels, the
 // document offsets (at most one per token).
@@ -534,7 +497,8 @@ bool AddsToStream(const ParamFacts& param) {
 }
 
 void SetDeviations(const ModelConfig& model, const InitialConfig& initial, ModelFacts* facts) {
-  if (std::holds_alternative<PluginConfig>(model)) return;  // Plug-in parameters have arbitrary names.
+  // Parameters of these have arbitrary names.
+  if (std::holds_alternative<PluginConfig>(model) || std::holds_alternative<PackageConfig>(model)) return;
   const auto layers = static_cast<double>(facts->units.size() - 2);
   const bool scaled = initial.scale_outputs.value_or(std::holds_alternative<Gpt2Config>(model));
   for (UnitFacts& unit : facts->units) {
@@ -576,7 +540,7 @@ ModelFacts DescribeSpec(const Spec& spec) {
   if (spec.data.document_end_token.has_value()) AddDocuments(spec, &facts.units.front().saved_bytes);
   for (UnitFacts& unit : facts.units) {
     for (ParamFacts& param : unit.params) {
-      const std::string name = absl::StrCat(unit.name, ".", param.name);
+      const std::string name = FullName(unit, param);
       const bool frozen = MatchesAny(name, spec.frozen);
       param.trainable = !param.fixed && !frozen;
       if (frozen) param.choices_begin = -1;

@@ -31,6 +31,7 @@ namespace fsdpd {
 //  plugin units and parameters as the plug-in describes them. The first unit counts as the embedding, the
 //         last as the head, the others as layers, which support recompute: full recompute saves only the
 //         layer's input, i.e. the output of the unit before.
+//  package as a plug-in, with the names of PyTorch's own parameters (ParamFacts::owner).
 // Matrices are [out features, in features]; the experts of a layer are one tensor, [experts, out, in]; the
 // embedding is [vocab, hidden]. Tensor parallelism partitions attention by heads, the feed-forward layer by
 // its intermediate size, and embedding and output by vocabulary. Norms are not partitioned, nor are key and
@@ -39,7 +40,7 @@ ModelFacts DescribeModel(const ModelConfig& model, int64_t micro_batch, int64_t 
                          DType compute);
 
 // The facts of a spec's model, including frozen parameters and the weight decay and learning-rate scale of
-// parameter groups. Patterns match a parameter's full name: unit name, dot, parameter name.
+// parameter groups. Patterns match a parameter's full name (FullName).
 ModelFacts DescribeSpec(const Spec& spec);
 
 }  // namespace fsdpd

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,10 +38,17 @@ enum class UnitKind { kEmbedding, kBlock, kHead };
 // checkpoints; the borrower's stage has the tied-embedding replica.
 enum class TiedReplica { kNone, kOriginal, kCopy };
 
-// The unit name under which checkpoints know a parameter: `owner` for a tied-embedding replica, else its own
-// unit.
-inline const std::string& OwnerOf(const std::string& unit, const std::string& owner) {
-  return owner.empty() ? unit : owner;
+// The name before a parameter's own, as checkpoints know it: ParamFacts::owner if set, else its unit.
+inline const std::string& OwnerOf(const std::string& unit, const std::optional<std::string>& owner) {
+  return owner.has_value() ? *owner : unit;
+}
+
+// Full name of a parameter, as patterns and checkpoints know it. `Unit` and `Param`: of the facts or of the
+// layout.
+template <typename Unit, typename Param>
+std::string FullName(const Unit& unit, const Param& param) {
+  const std::string& owner = OwnerOf(unit.name, param.owner);
+  return owner.empty() ? param.name : owner + "." + param.name;
 }
 
 struct ParamFacts {
@@ -58,7 +66,10 @@ struct ParamFacts {
   bool fixed = false;  // Never trained.
   bool fp8 = false;    // Gathered and multiplied in FP8.
   TiedReplica tied_replica = TiedReplica::kNone;
-  std::string owner = {};  // For a tied-embedding replica: the unit that owns it (OwnerOf).
+  // For a tied-embedding replica, the unit that owns it. For a parameter of a package that is not named after
+  // its unit, the module that owns it: "model.norm" of "model.norm.weight", or empty for a parameter of the
+  // model itself. Else not set (OwnerOf).
+  std::optional<std::string> owner = {};
   // For a selection bias, which each step adjusts by how often each expert was chosen: first index in the
   // step's choice counts (ModelFacts::choices). Else -1.
   int64_t choices_begin = -1;

@@ -56,7 +56,7 @@ void HaveCopies(UnitFacts* lender, UnitFacts* unit) {
     param.tied_replica = TiedReplica::kOriginal;
     ParamFacts& copy = unit->params.emplace_back(param);
     copy.tied_replica = TiedReplica::kCopy;
-    copy.owner = lender->name;
+    copy.owner = OwnerOf(lender->name, param.owner);
   }
 }
 

@@ -137,6 +137,12 @@ void Add(const PluginConfig& plugin, Lines* lines) {
   to.Int("max_sequence_length", plugin.max_sequence_length);
 }
 
+// The digest covers the sizes of its graphs, and its code.
+void Add(const PackageConfig& package, Lines* lines) {
+  const Section to("model.package", lines);
+  to.Text("digest", package.digest);
+}
+
 void AddSources(const std::string& name, const std::vector<TokenSource>& sources, Lines* lines) {
   for (size_t i = 0; i < sources.size(); ++i) {
     lines->push_back(absl::StrCat("data.", name, "[", i, "] = ", NameOf(sources[i].type), " weight ",
@@ -310,7 +316,7 @@ void Add(const Layout& layout, Lines* lines) {
           param.partition.is_partitioned()
               ? absl::StrCat(" of ", param.partition.parts, " along ", param.partition.dim)
               : "";
-      const std::string owner = param.owner.empty() ? "" : absl::StrCat(param.owner, ".");
+      const std::string owner = param.owner.has_value() ? absl::StrCat(*param.owner, ".") : "";
       lines->push_back(absl::StrCat("  ", owner, param.name, " [", absl::StrJoin(param.shape, ", "), "]",
                                     partition, " at ", param.offset, ", weight_decay ",
                                     Exact(param.weight_decay), ", lr_scale ", Exact(param.lr_scale)));

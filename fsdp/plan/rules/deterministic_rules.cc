@@ -15,9 +15,12 @@ const Rule kRules[] = {
           },
           "deterministic attention takes longer, and more memory in backward",
           "no action is needed; `fsdpctl plan` predicts the step time"}},
-    {"deterministic_plugin", kWarn, "train.deterministic", "the determinism of plug-in kernels is unknown",
-     When{[](const Facts& f) { return IsDeterministic(f) && f.job.model().has_plugin(); },
-          "LibTorch operators are deterministic or fail, but the plug-in's own kernels may not be",
+    {"deterministic_plugin", kWarn, "train.deterministic",
+     "the determinism of a plug-in's or package's kernels is unknown",
+     When{[](const Facts& f) {
+            return IsDeterministic(f) && (f.job.model().has_plugin() || f.job.model().has_package());
+          },
+          "LibTorch operators are deterministic or fail, but the model's own kernels may not be",
           "run the job twice and compare losses and gradient norms"}},
     {"deterministic_elastic", kWarn, "train.deterministic",
      "results depend on the number of ranks, which restart.elastic changes",

@@ -19,7 +19,7 @@ std::vector<std::string> Matrices(const Facts& f) {
   std::vector<std::string> names;
   for (const UnitFacts& unit : DescribeModel(f.model(), 1, 1, DType::kBf16).units) {
     for (const ParamFacts& param : unit.params) {
-      if (CanBeFp8(unit, param)) names.push_back(absl::StrCat(unit.name, ".", param.name));
+      if (CanBeFp8(unit, param)) names.push_back(FullName(unit, param));
     }
   }
   return names;
@@ -60,7 +60,7 @@ std::set<std::string> ProductsInFp8(const Facts& f) {
       bool is_there = false, kept = false;
       for (const ParamFacts& param : unit.params) {
         if (!CanBeFp8(unit, param) || std::count(product.begin(), product.end(), param.name) == 0) continue;
-        const std::string name = absl::StrCat(unit.name, ".", param.name);
+        const std::string name = FullName(unit, param);
         is_there = true;
         kept = kept || std::any_of(patterns.begin(), patterns.end(),
                                    [&](const std::string& pattern) { return MatchesPattern(name, pattern); });

@@ -116,7 +116,8 @@ const Rule kRules[] = {
        if (f.job.model().source_case() != v1::Model::SOURCE_NOT_SET || !f.IsValid({"model"})) return {};
        return {{"no model is set, so there is nothing to train",
                 absl::StrCat("write model: {preset: NAME}, model: {hf_config: PATH}, model: {llama: {...}}, "
-                             "model: {gpt2: {...}} or model: {plugin: {...}}; for the presets, ",
+                             "model: {package: {path: FILE}}, model: {gpt2: {...}} or model: {plugin: "
+                             "{...}}; for the presets, ",
                              kListPresets)}};
      }},
     {"preset_unknown", kError, "model.preset", "the preset must be a built-in one",

@@ -74,7 +74,7 @@ std::vector<bool> TrainedUnits(const Facts& f) {
   const ModelFacts model = DescribeModel(f.model(), 1, 1, DType::kFp32);
   for (const UnitFacts& unit : model.units) {
     const auto is_frozen = [&](const ParamFacts& param) {
-      const std::string name = absl::StrCat(unit.name, ".", param.name);
+      const std::string name = FullName(unit, param);
       const auto& patterns = f.job.train().frozen();
       return param.fixed || std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
                return MatchesPattern(name, pattern);

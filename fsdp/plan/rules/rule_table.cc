@@ -23,8 +23,7 @@ Named Describe(const v1::Model& model) {
   Named named;
   for (const UnitFacts& unit : DescribeModel(ToModelConfig(model), 1, 1, DType::kFp32).units) {
     named.layers += unit.kind == UnitKind::kBlock ? 1 : 0;
-    for (const ParamFacts& param : unit.params)
-      named.params.push_back(absl::StrCat(unit.name, ".", param.name));
+    for (const ParamFacts& param : unit.params) named.params.push_back(FullName(unit, param));
   }
   return named;
 }

@@ -117,6 +117,7 @@ absl::Span<const Rule> ModelRules();          // name, model
 absl::Span<const Rule> LatentRules();         // model.llama.latent_attention
 absl::Span<const Rule> ExpertsRules();        // model.llama.experts
 absl::Span<const Rule> PluginRules();         // model.plugin
+absl::Span<const Rule> PackageRules();        // model.package
 absl::Span<const Rule> DataRules();           // data
 absl::Span<const Rule> RuntimeRules();        // resources, fsdp, priority, restart, telemetry
 absl::Span<const Rule> PipelineRules();       // parallel.pipeline, .pipeline_chunks, .stage_units

@@ -16,8 +16,8 @@ const std::vector<Rule>& Table() {
   static const auto* const table = [] {
     auto* all = new std::vector<Rule>();
     for (const absl::Span<const Rule> part :
-         {ModelRules(), LatentRules(), ExpertsRules(), PluginRules(), DataRules(), RuntimeRules(),
-          PipelineRules(), ParallelRules(), TrainRules(), CheckpointRules(), BadStepRules(),
+         {ModelRules(), LatentRules(), ExpertsRules(), PluginRules(), PackageRules(), DataRules(),
+          RuntimeRules(), PipelineRules(), ParallelRules(), TrainRules(), CheckpointRules(), BadStepRules(),
           DeterministicRules(), OffloadRules(), OptimizerRules(), PrecisionRules(), Fp8Rules(), EnvRules(),
           ElasticRules()}) {
       all->insert(all->end(), part.begin(), part.end());
@@ -42,7 +42,7 @@ constexpr Rule kFoundElsewhere[] = {
     {"no_node_could_take_it", kWarn, "resources", "the ready nodes could not run the job even if idle",
      nullptr},
     {"plugin_needs_permission", kError, "model.plugin.path",
-     "plug-ins need a connected agent of the job's device that allows them", nullptr},
+     "plug-ins and packages need a connected agent of the job's device that allows them", nullptr},
     {"checkpoint_dir_taken", kError, "checkpoint.dir",
      "two unfinished jobs must not save to the same directory", nullptr},
     {"job_fits_store", kError, "spec", "the job with its plan must fit the size limit of the store", nullptr},

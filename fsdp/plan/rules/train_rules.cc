@@ -131,9 +131,13 @@ const Rule kRules[] = {
        check(initial.has_embedding_std(), initial.embedding_std(), "embedding_std");
        return findings;
      }},
-    {"initial_not_for_plugins", kError, "train.initial", "train.initial is not supported with plug-in models",
-     When{[](const Facts& f) { return f.job.model().has_plugin() && f.job.train().has_initial(); },
-          "plug-in models initialize their own parameters", "leave it out, or pass it in model.plugin.args"}},
+    {"initial_not_for_plugins", kError, "train.initial",
+     "train.initial is not supported with plug-in models and packages",
+     When{[](const Facts& f) {
+            return (f.job.model().has_plugin() || f.job.model().has_package()) && f.job.train().has_initial();
+          },
+          "the model initializes its own parameters",
+          "leave it out; a plug-in can read such values from model.plugin.args"}},
     {"evaluation_interval_positive", kError, "train.evaluation.every_steps", "every_steps must be positive",
      Required(kUnlimited, "write for example every_steps: 100, or leave evaluation out")},
     {"evaluation_samples_positive", kError, "train.evaluation.samples", "samples must be positive",

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/spec_text/enum_name.h"
 #include "fsdp/plan/spec/field_path.h"
 
 namespace fsdpd {
@@ -18,6 +19,7 @@ class Filler {
     AddMessages();
     FillLlama();
     Fill("model.gpt2.norm_epsilon", "1e-5");
+    FillPackage();
     FillResources();
     FillFiles("data.tokens", job_.mutable_data()->mutable_tokens());
     FillFiles("data.validation", job_.mutable_data()->mutable_validation());
@@ -70,6 +72,21 @@ class Filler {
     Fill("model.llama.rope_scaling.high_freq_factor", yarn ? "32" : "4");
     Fill("model.llama.rope_scaling.original_positions", "8192");
     Fill("model.llama.rope_scaling.yarn.mscale", "1");
+  }
+
+  // A package is compiled for one shape, device and data type. The values are unset if the client has not
+  // read the package.
+  void FillPackage() {
+    const v1::Package& package = job_.model().package();
+    const char* const reason = "the package was exported for it";
+    if (package.sequence_length() > 0)
+      Fill("data.sequence_length", absl::StrCat(package.sequence_length()), reason);
+    if (package.micro_batch_size() > 0)
+      Fill("train.micro_batch", absl::StrCat(package.micro_batch_size()), reason);
+    if (package.device() == v1::DEVICE_CPU || package.device() == v1::DEVICE_CUDA)
+      Fill("resources.device", ShortEnumName(package.device()), reason);
+    if (package.compute() != v1::DTYPE_UNSPECIFIED && v1::DType_IsValid(package.compute()))
+      Fill("precision.compute", ShortEnumName(package.compute()), reason);
   }
 
   void FillResources() {

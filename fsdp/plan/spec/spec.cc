@@ -249,6 +249,48 @@ PluginConfig ToPlugin(const v1::Plugin& plugin) {
   return config;
 }
 
+PackageGraph ToGraph(const v1::Package::Graph& from) {
+  PackageGraph graph;
+  for (const v1::Package::Param& param : from.params())
+    graph.params.push_back(
+        {{param.name(), {param.shape().begin(), param.shape().end()}, param.decay()}, param.frozen()});
+  graph.output_bytes = from.output_bytes();
+  if (!from.has_head()) graph.output_type = ToDType(from.output_type());
+  graph.forward_flops = from.forward_flops();
+  graph.attention_flops = from.attention_flops();
+  graph.forward_bytes = from.forward_bytes();
+  graph.backward_bytes = from.backward_bytes();
+  graph.backward_reads_params = from.backward_reads_params();
+  graph.evaluation_workspace_bytes = from.evaluation_workspace_bytes();
+  for (const v1::Package::Variant& variant : from.variants())
+    graph.variants.push_back({ToRecompute(variant.recompute()), variant.saved_bytes(),
+                              variant.workspace_bytes(), variant.recomputed_flops()});
+  if (!from.has_head()) return graph;
+  graph.head.emplace();
+  graph.head->weight = from.head().weight();
+  if (from.head().has_bias()) graph.head->bias = from.head().bias();
+  if (from.head().has_logit_scale()) graph.head->logit_scale = from.head().logit_scale();
+  graph.head->soft_cap = from.head().soft_cap();
+  return graph;
+}
+
+PackageConfig ToPackage(const v1::Package& package) {
+  PackageConfig config;
+  config.path = package.path();
+  config.digest = package.digest();
+  config.vocab_size = package.vocab_size();
+  config.sequence_length = package.sequence_length();
+  config.micro_batch = package.micro_batch_size();
+  config.compute = ToDType(package.compute());
+  config.device = package.device() == v1::DEVICE_CPU ? DeviceKind::kCpu : DeviceKind::kCuda;
+  config.target = package.target();
+  config.torch_version = package.torch_version();
+  for (const v1::Package::Graph& graph : package.graphs()) config.graphs.push_back(ToGraph(graph));
+  for (const v1::Package::Unit& unit : package.units())
+    config.units.push_back({unit.name(), unit.graph(), unit.module(), unit.tied_to()});
+  return config;
+}
+
 }  // namespace
 
 const char* NameOf(Strategy strategy) {
@@ -264,7 +306,17 @@ int64_t MaxSequenceLength(const ModelConfig& model) {
   if (const auto* gpt2 = std::get_if<Gpt2Config>(&model)) return gpt2->positions;
   if (const auto* llama = std::get_if<LlamaConfig>(&model)) return llama->positions;
   if (const auto* plugin = std::get_if<PluginConfig>(&model)) return plugin->max_sequence_length;
-  return 0;
+  return std::get<PackageConfig>(model).sequence_length;
+}
+
+size_t PackageGraph::VariantFor(Recompute recompute) const {
+  size_t chosen = 0;
+  for (size_t v = 0; v < variants.size(); ++v) {
+    const bool is_allowed = variants[v].recompute <= recompute;
+    const bool saves_less = variants[v].recompute > variants[chosen].recompute;
+    if (is_allowed && (saves_less || variants[chosen].recompute > recompute)) chosen = v;
+  }
+  return chosen;
 }
 
 namespace {
@@ -335,6 +387,7 @@ ModelConfig ToModelConfig(const v1::Model& model) {
   if (model.has_gpt2()) return ToGpt2(model.gpt2());
   if (model.has_llama()) return ToLlama(model.llama());
   if (model.has_plugin()) return ToPlugin(model.plugin());
+  if (model.has_package()) return ToPackage(model.package());
   const ModelConfig* preset = FindPreset(model.preset());
   FSDPD_CHECK(preset != nullptr);
   return *preset;

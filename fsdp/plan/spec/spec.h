@@ -140,7 +140,63 @@ struct PluginConfig : ModelDescription {
   std::string args;
 };
 
-using ModelConfig = std::variant<LlamaConfig, Gpt2Config, PluginConfig>;
+// A PyTorch model exported ahead of time; v1::Package documents each field. Sizes are for one micro-batch of
+// the shape that it was exported for.
+struct PackageParam : ParamDescription {
+  bool frozen = false;
+};
+struct PackageVariant {
+  Recompute recompute = Recompute::kNone;
+  int64_t saved_bytes = 0;
+  int64_t workspace_bytes = 0;
+  double recomputed_flops = 0;
+};
+struct PackageHead {
+  int64_t weight = 0;
+  std::optional<int64_t> bias;
+  double logit_scale = 1;
+  double soft_cap = 0;  // 0: none.
+};
+struct PackageGraph {
+  std::vector<PackageParam> params;
+  int64_t output_bytes = 0;
+  DType output_type = DType::kFp32;
+  double forward_flops = 0;
+  double attention_flops = 0;
+  int64_t forward_bytes = 0;
+  int64_t backward_bytes = 0;
+  bool backward_reads_params = false;
+  int64_t evaluation_workspace_bytes = 0;
+  std::vector<PackageVariant> variants;
+  std::optional<PackageHead> head;
+
+  // Index of the variant that a unit of this graph runs with `recompute`: that variant, else the next cheaper
+  // one.
+  size_t VariantFor(Recompute recompute) const;
+};
+struct PackageUnit {
+  std::string name;
+  int64_t graph = 0;
+  std::string module;
+  std::string tied_to;  // Empty: none.
+};
+struct PackageConfig {
+  std::string path;
+  std::string digest;
+  int64_t vocab_size = 0;
+  int64_t sequence_length = 0;
+  int64_t micro_batch = 0;
+  DType compute = DType::kFp32;
+  DeviceKind device = DeviceKind::kCpu;
+  std::string target;
+  std::string torch_version;
+  std::vector<PackageGraph> graphs;
+  std::vector<PackageUnit> units;
+
+  const PackageGraph& GraphOf(const PackageUnit& unit) const { return graphs[unit.graph]; }
+};
+
+using ModelConfig = std::variant<LlamaConfig, Gpt2Config, PluginConfig, PackageConfig>;
 int64_t VocabSize(const ModelConfig& model);
 int64_t MaxSequenceLength(const ModelConfig& model);  // 0: any.
 // model_type in Hugging Face Transformers, e.g. "qwen3"; empty if Transformers has none.

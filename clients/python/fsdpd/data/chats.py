@@ -20,7 +20,7 @@ import jinja2
 import jinja2.ext
 import jinja2.sandbox
 
-from fsdpd.data.faults import Fault
+from fsdpd.faults import Fault
 from fsdpd.data.sources import Document, field_of, kind
 
 Message = dict[str, Any]

@@ -13,8 +13,8 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
-from fsdpd.data import faults
-from fsdpd.data.faults import Fault
+from fsdpd import faults
+from fsdpd.faults import Fault
 
 if TYPE_CHECKING:
     from fsdpd.data.vocabulary import Vocabulary

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import IO, Any, NoReturn, cast
 
-from fsdpd.data.faults import Fault
+from fsdpd.faults import Fault
 
 # Size of one document. A tokenizer needs about a hundred times as much memory.
 MAX_BYTES = 64 << 20

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy
 
-from fsdpd.data.faults import Fault
+from fsdpd.faults import Fault
 
 DTYPES = {"u8": "<u1", "u16": "<u2", "u32": "<u4"}
 MEGATRON = {1: "<u1", 2: "<i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy
 
-from fsdpd.data.faults import Fault
+from fsdpd.faults import Fault
 from fsdpd.data.output_file import OutputFile, Outputs
 from fsdpd.data.progress import Progress, of_count
 from fsdpd.data.sources import Document, Sources

@@ -9,7 +9,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any
 
-from fsdpd.data.faults import Fault
+from fsdpd.faults import Fault
 
 # End-of-document tokens of common tokenizers that have several special tokens. End-of-turn tokens are not included.
 KNOWN_ENDS = ("<|end_of_text|>", "<|endoftext|>", "</s>", "<eos>", "<|eos|>", "[EOS]")

@@ -94,6 +94,7 @@
 {{- $_ := set $container "args" (append $container.args (printf "--label=%s=%s" $key $value)) }}
 {{- end }}
 {{- range $agent.allowEnv }}{{- $_ := set $container "args" (append $container.args (printf "--allow-env=%s" .)) }}{{- end }}
+{{- range $agent.pluginDirs }}{{- $_ := set $container "args" (append $container.args (printf "--plugin-dir=%s" .)) }}{{- end }}
 {{- with $agent.nvlinkDomain }}{{- $_ := set $container "args" (append $container.args (printf "--nvlink-domain=%s" .)) }}{{- end }}
 {{- range $variable := $container.env }}
 {{- if hasKey $said $variable.name }}{{- $_ := set $variable "value" (get $said $variable.name) }}{{- end }}

@@ -1,4 +1,4 @@
-"""Exit codes of `fsdpctl data`, which are those of fsdpctl (docs/fsdpctl.md), and its exception."""
+"""Exit codes of `fsdpctl data` and `fsdpctl model`, which are those of fsdpctl (docs/fsdpctl.md), and their exception."""
 
 OK = 0
 WRONG_USAGE = 2  # Invalid arguments, or a file that cannot be read or written.

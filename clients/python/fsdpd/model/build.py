@@ -1,0 +1,162 @@
+"""The module to export: from a function of the user's file, or from the config.json of a Hugging Face directory.
+
+With recipes for initial values, parameters move to the meta device when they are registered, so the host's memory does
+not grow with the model. Buffers stay real, because the exported graphs need their values.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import importlib.util
+import inspect
+import json
+import pathlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from fsdpd.faults import Fault
+from fsdpd.model.initial import Recorder
+
+
+@dataclasses.dataclass
+class Source:
+    """How to build the module, and what its author declares to be its units."""
+
+    build: Callable[[], nn.Module]
+    name: str
+    unit_modules: Sequence[Any] = ()
+
+
+@dataclasses.dataclass
+class Built:
+    module: nn.Module
+    source: Source
+    recorder: Recorder | None  # None: the parameters have values.
+
+
+def file_source(target: str, args: str) -> Source:
+    path, _, function = target.rpartition(":")
+    if not path.endswith(".py") or not function.isidentifier():
+        raise Fault(f"{target}: is not FILE.py:FUNCTION, such as my_model.py:build")
+    if not pathlib.Path(path).is_file():
+        raise Fault(f"{path}: no such file")
+    try:
+        keywords = json.loads(args)
+    except ValueError as error:
+        raise Fault(f"--args: is not JSON ({error})") from None
+    if not isinstance(keywords, dict):
+        raise Fault("--args: is not a JSON object of the function's arguments, such as '{\"layers\": 12}'")
+    file = pathlib.Path(path).resolve()
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec and spec.loader
+    code = importlib.util.module_from_spec(spec)
+    sys.modules[file.stem] = code
+    with on_path(file.parent):
+        spec.loader.exec_module(code)
+    build = getattr(code, function, None)
+    if not callable(build):
+        raise Fault(f"{path}: does not define a function {function}")
+    try:
+        inspect.signature(build).bind(**keywords)
+    except TypeError as error:
+        raise Fault(f"--args: do not fit {function}: {error}") from None
+
+    def call() -> nn.Module:
+        with on_path(file.parent):
+            module = build(**keywords)
+        if not isinstance(module, nn.Module):
+            raise Fault(f"{path}: {function} does not return a torch.nn.Module (got {type(module).__name__})")
+        return module
+    return Source(call, target, getattr(code, "fsdp_unit_modules", ()))
+
+
+@contextlib.contextmanager
+def on_path(directory: pathlib.Path) -> Iterator[None]:
+    """Imports of the user's file find its neighbors, as in `python FILE`."""
+    sys.path.insert(0, str(directory))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(directory))
+
+
+def hugging_face_source(directory: pathlib.Path) -> Source:
+    if not (directory / "config.json").is_file():
+        raise Fault(f"--hf {directory}: has no config.json")
+    import transformers
+
+    try:
+        config = transformers.AutoConfig.from_pretrained(str(directory), local_files_only=True)
+    except (ValueError, KeyError) as error:
+        version = transformers.__version__
+        raise Fault(f"--hf {directory}: transformers {version} does not know this model ({error})") from None
+    config = config.get_text_config()
+
+    def build() -> nn.Module:
+        # Attention of transformers drops the soft cap of scores with sdpa.
+        eager = bool(getattr(config, "attn_logit_softcapping", None))
+        make = functools.partial(transformers.AutoModelForCausalLM.from_config, config, dtype=torch.float32)
+        if eager:
+            return make(attn_implementation="eager")
+        try:
+            return make(attn_implementation="sdpa")
+        except ValueError:  # The model has no sdpa.
+            return make(attn_implementation="eager")
+    return Source(build, str(directory))
+
+
+def build(source: Source, values: bool, seed: int, dropout: float | None) -> Built:
+    torch.manual_seed(seed)
+    recorder = None if values else Recorder()
+    try:
+        if recorder is None:
+            module = source.build()
+        else:
+            with recorder, meta_parameters(recorder):
+                module = source.build()
+    except NotImplementedError as error:
+        raise Fault(f"{source.name}: reads values of parameters while it is built ({error}); "
+                    "add --initial-values data") from None
+    config = getattr(module, "config", None)
+    if config is not None and hasattr(config, "use_cache"):
+        config.use_cache = False
+    if dropout is not None:
+        set_dropout(module, dropout)
+    return Built(module.train(), source, recorder)
+
+
+@contextlib.contextmanager
+def meta_parameters(recorder: Recorder) -> Iterator[None]:
+    register = nn.Module.register_parameter
+
+    def moved(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        if parameter is not None and not parameter.is_meta:
+            # A parameter that is registered twice stays one parameter.
+            meta = getattr(parameter, "_fsdpd_meta", None)
+            if meta is None:
+                meta = nn.Parameter(torch.empty_like(parameter.data, device="meta"), parameter.requires_grad)
+                meta.__dict__.update(parameter.__dict__)
+                recorder.keep(meta, parameter)
+                parameter._fsdpd_meta = meta
+            parameter = meta
+        register(module, name, parameter)
+    nn.Module.register_parameter = moved
+    try:
+        yield
+    finally:
+        nn.Module.register_parameter = register
+
+
+def set_dropout(module: nn.Module, probability: float) -> None:
+    """Sets nn.Dropout modules, and the attributes that attention passes to functional dropout."""
+    for each in module.modules():
+        if isinstance(each, nn.modules.dropout._DropoutNd):
+            each.p = probability
+        for name in [name for name, value in vars(each).items() if "drop" in name and isinstance(value, float)]:
+            setattr(each, name, probability)

@@ -1,0 +1,143 @@
+"""Runs compiled calls with random inputs: their results against autograd, and the memory that they need."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import pathlib
+from typing import Any
+
+import torch
+
+from fsdpd.faults import Fault
+from fsdpd.model.partition import Call, Calls, Value, Variant
+from fsdpd.model.units import Unit
+
+TOLERANCES = {torch.float32: 2e-5, torch.bfloat16: 3e-2, torch.float16: 5e-3}
+
+
+@dataclasses.dataclass
+class Measured:
+    evaluation_workspace: int = 0
+    workspace: dict[str, int] = dataclasses.field(default_factory=dict)  # By mode.
+
+
+def load(library: pathlib.Path, device: torch.device) -> Any:
+    if device.type == "cpu":
+        return torch._C._aoti.AOTIModelContainerRunnerCpu(str(library), 1)
+    return torch._C._aoti.AOTIModelContainerRunnerCuda(str(library), 1, str(device))
+
+
+class Check:
+    """Checks the calls of one graph."""
+
+    def __init__(self, unit: Unit, vocab_size: int, tolerance: float | None, device: torch.device) -> None:
+        self.unit, self.device, self.measured = unit, device, Measured()
+        generator = torch.Generator(device).manual_seed(0)
+        self.values: dict[Value, torch.Tensor] = {}
+        frozen = unit.frozen()
+        dtype = torch.float32
+        for value, node in zip(unit.inputs(), unit.graph.graph.find_nodes(op="placeholder")):
+            kind, index = value
+            example = node.meta["val"]
+            if kind == "BUFFER":
+                made = unit.buffers[index][1]
+            elif kind == "TOKENS":
+                made = torch.randint(vocab_size, example.shape, generator=generator, device=device)
+            else:
+                made = torch.randn(example.shape, generator=generator, device=device)
+                if kind == "PARAM":
+                    made = made / math.sqrt(example.shape[-1]) if example.dim() > 1 else 1 + 0.1 * made
+                    dtype = example.dtype
+                made = made.to(example.dtype).requires_grad_(kind == "HIDDEN" or not frozen[index])
+            self.values[value] = made
+        self.tolerance = TOLERANCES[dtype] if tolerance is None else tolerance
+        inputs = [self.values[value] for value in unit.inputs()]
+        output = unit.graph(*inputs)
+        gradient = torch.randn(output.shape, generator=generator, device=device).to(output.dtype)
+        self.expected: dict[Value, torch.Tensor] = {("HIDDEN", 0): output.detach()}
+        trained = {value: each for value, each in self.values.items() if each.requires_grad}
+        if trained:
+            grads = torch.autograd.grad(output, list(trained.values()), gradient, allow_unused=True)
+            for (kind, index), each, grad in zip(trained, trained.values(), grads):
+                result = ("GRAD_HIDDEN", 0) if kind == "HIDDEN" else ("GRAD_PARAM", index)
+                self.expected[result] = torch.zeros_like(each) if grad is None else grad
+        self.values = {value: each.detach() for value, each in self.values.items()}
+        self.values[("GRAD_HIDDEN", 0)] = gradient
+
+    def run(self, calls: Calls, libraries: dict[int, pathlib.Path]) -> Measured:
+        found, self.measured.evaluation_workspace = self._call(calls.evaluation, libraries, self.values)
+        self._compare(found)
+        for variant in calls.variants:
+            self.measured.workspace[variant.mode] = self._variant(variant, calls, libraries)
+        return self.measured
+
+    def _variant(self, variant: Variant, calls: Calls, libraries: dict[int, pathlib.Path]) -> int:
+        found, workspace = self._call(variant.forward or calls.evaluation, libraries, self.values)
+        self._compare(found)
+        if variant.backward is None:
+            return workspace
+        saved = {value: each for value, each in found.items() if value[0] == "SAVED"}
+        found, backward = self._call(variant.backward, libraries, {**self.values, **saved})
+        self._compare(found)
+        for value, expected in self.expected.items():
+            if value[0] != "HIDDEN" and value not in found and rms(expected) > 0:
+                raise Fault(f"{self.unit.name}: the compiled backward does not return {self._name(value)}")
+        return max(workspace, backward)
+
+    def _call(self, call: Call, libraries: dict[int, pathlib.Path],
+              values: dict[Value, torch.Tensor]) -> tuple[dict[Value, torch.Tensor], int]:
+        runner = load(libraries[id(call)], self.device)
+        inputs = [values[value] for value in call.inputs]
+        with torch.no_grad():
+            runner.run(inputs)  # The first call initializes libraries.
+            results, peak = (measure_cuda if self.device.type == "cuda" else measure_cpu)(runner, inputs)
+        for value, result in zip(call.outputs, results):
+            if not result.is_contiguous():
+                raise AssertionError(f"{self.unit.name}: result {value} is not contiguous")
+        held = sum(each.untyped_storage().nbytes() for each in results)
+        return dict(zip(call.outputs, results)), max(0, peak - held)
+
+    def _compare(self, found: dict[Value, torch.Tensor]) -> None:
+        scale = max((rms(each) for value, each in self.expected.items() if value != ("HIDDEN", 0)), default=0.0)
+        for value, result in found.items():
+            if value[0] == "SAVED":
+                continue
+            expected = self.expected[value]
+            error = rms(result.float() - expected.float()) / max(rms(expected), 1e-3 * scale, 1e-30)
+            if not error <= self.tolerance:
+                raise Fault(f"{self.unit.name}: {self._name(value)} differs from autograd's by {error:.2g} (want at most "
+                            f"{self.tolerance:.2g}); set --tolerance if this model is that sensitive to rounding")
+
+    def _name(self, value: Value) -> str:
+        params = [*self.unit.params, *self.unit.borrowed]
+        return {"HIDDEN": "the output", "GRAD_HIDDEN": "the gradient of the input"}.get(value[0]) or \
+            f"the gradient of {params[value[1]].name}"
+
+
+def rms(tensor: torch.Tensor) -> float:
+    return float(tensor.float().pow(2).mean().sqrt())
+
+
+def measure_cuda(runner: Any, inputs: list[torch.Tensor]) -> tuple[list[torch.Tensor], int]:
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    results = runner.run(inputs)
+    torch.cuda.synchronize()
+    return results, torch.cuda.max_memory_allocated() - before
+
+
+def measure_cpu(runner: Any, inputs: list[torch.Tensor]) -> tuple[list[torch.Tensor], int]:
+    os.environ.setdefault("KINETO_LOG_LEVEL", "5")  # The profiler reports a missing GPU as an error.
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities, profile_memory=True, acc_events=True) as profile:
+        results = runner.run(inputs)
+    held = peak = 0
+    profiler: Any = profile.profiler
+    events = [each for each in profiler.kineto_results.events() if each.name() == "[memory]"]
+    for event in sorted(events, key=lambda each: each.start_ns()):
+        held += event.nbytes()
+        peak = max(peak, held)
+    return results, peak

@@ -1,0 +1,135 @@
+"""Command line of `fsdpctl model`. Results go to stdout and messages to stderr. The exit codes are those of fsdpctl."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pathlib
+import signal
+import sys
+import types
+from collections.abc import Callable
+from typing import NoReturn
+
+from fsdpd import faults
+from fsdpd.faults import Fault
+
+INSTALL = "pip install 'CLONE/clients/python[model]'"
+MODES = ("none", "full")
+
+
+class Interrupted(BaseException):
+    pass
+
+
+def interrupt(number: int, frame: types.FrameType | None) -> NoReturn:
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, signal.SIG_IGN)
+    raise Interrupted
+
+
+def positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
+    return int(text)
+
+
+def number(least: float, below: float) -> Callable[[str], float]:
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = least - 1
+        if not least <= value < below:
+            raise argparse.ArgumentTypeError(f"must be at least {least:g} and less than {below:g} (got {text!r})")
+        return value
+    return read
+
+
+def modes(text: str) -> list[str]:
+    found = text.split(",")
+    if found not in (["none"], ["none", "full"]):
+        raise argparse.ArgumentTypeError(f"must be none or none,full (got {text!r})")
+    return found
+
+
+class Formatter(argparse.RawDescriptionHelpFormatter):
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=30, width=110)
+
+
+def arguments_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("fsdpctl model", formatter_class=Formatter, allow_abbrev=False,
+                                     description="Export PyTorch models for training without Python.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    add_export(commands)
+    return parser
+
+
+def add_export(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser("export", help="compile a PyTorch model into a package", formatter_class=Formatter,
+                                 description=(
+        "Traces a causal language model, compiles its forward and backward with AOTInductor, checks the result against "
+        "autograd, and writes a package for model.package.path of a spec."), epilog="""examples:
+  fsdpctl model export my_model.py:build --args '{"layers": 12}' --sequence-length 4096 -o my_model.fsdpd
+  fsdpctl model export --hf ./gemma-2-2b --sequence-length 8192 --device cuda -o gemma.fsdpd""")
+    parser.add_argument("model", nargs="?", metavar="FILE.py:FUNCTION",
+                        help="function that returns a torch.nn.Module; its forward takes tokens and returns logits")
+    parser.add_argument("--hf", type=pathlib.Path, metavar="DIR", help="Hugging Face directory with config.json, instead")
+    parser.add_argument("--args", default="{}", metavar="JSON", help="arguments of the function")
+    parser.add_argument("-o", "--output", required=True, type=pathlib.Path, metavar="FILE", help="package to write")
+    parser.add_argument("--sequence-length", required=True, type=positive, metavar="N", help="tokens per sample")
+    parser.add_argument("--micro-batch-size", type=positive, default=1, metavar="N", help="samples per micro-batch; default 1")
+    parser.add_argument("--dtype", choices=["fp32", "bf16", "fp16"],
+                        help="data type of compute; default: bf16 on cuda, fp32 on cpu")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda", help="device of the ranks; default cuda")
+    parser.add_argument("--recompute", type=modes, default=list(MODES), metavar="MODES",
+                        help="activation checkpointing modes: none or none,full; default none,full")
+    parser.add_argument("--dropout", type=number(0, 1), metavar="P",
+                        help="set the probability of every dropout; only 0 is supported")
+    parser.add_argument("--initial-values", choices=["recipe", "data"], default="recipe",
+                        help="recipe: their random distributions; data: the values, in the package")
+    parser.add_argument("--seed", type=positive, default=1, metavar="N", help="seed of --initial-values data; default 1")
+    parser.add_argument("--tolerance", type=number(0, 1), metavar="E",
+                        help="largest relative error against autograd; default 2e-5 (fp32), 3e-2 (bf16), 5e-3 (fp16)")
+    parser.add_argument("--jobs", type=positive, default=os.cpu_count() or 1, metavar="N",
+                        help="graphs to compile at a time; default: one per core")
+    parser.set_defaults(run=export)
+
+
+def export(options: argparse.Namespace) -> int:
+    if (options.model is None) == (options.hf is None):
+        raise Fault("model: set FILE.py:FUNCTION or --hf DIR, not both")
+    if options.dropout:
+        raise Fault(f"--dropout {options.dropout:g}: random operations are not supported in an exported model; set it to 0")
+    if not options.output.parent.is_dir():
+        raise Fault(f"--output {options.output}: no directory {options.output.parent}")
+    from fsdpd.model.export import export_model
+
+    return export_model(options)
+
+
+def run(options: argparse.Namespace) -> int:
+    try:
+        return int(options.run(options))
+    except ImportError as error:
+        if (error.name or "").split(".")[0] not in ("torch", "transformers", "numpy"):
+            raise
+        print(f"fsdpctl model: libraries of the extra `model` are missing ({error}); run {INSTALL}", file=sys.stderr)
+    except Fault as fault:
+        print(f"fsdpctl model: {fault}", file=sys.stderr)
+    except OSError as error:
+        print(f"fsdpctl model: {error.filename or options.output}: {error.strerror}", file=sys.stderr)
+    return faults.WRONG_USAGE
+
+
+def main() -> NoReturn:
+    options = arguments_parser().parse_args()
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, interrupt)
+    try:
+        code = run(options)
+    except Interrupted:
+        print("fsdpctl model: interrupted", file=sys.stderr)
+        code = faults.INTERRUPTED
+    sys.exit(code)

@@ -1,0 +1,36 @@
+// A package: the file that `fsdpctl model export` writes (proto/fsdpd/v1/package.proto). It is a zip archive
+// of stored members: manifest.json, and the files that the manifest lists with their SHA-256. The manifest's
+// own SHA-256 is the digest, so a digest fixes all bytes that are used.
+//
+// The file is untrusted input: sizes are bounded, and names cannot leave the directory. Whether the
+// graphs are valid is up to the rules (model.package) and the engine.
+//
+// Thread-safe. Errors name the file and the member: NOT_FOUND or UNAVAILABLE if a file cannot be read or
+// written, DATA_LOSS for an archive that is damaged or not a package, FAILED_PRECONDITION for a newer format
+// or another package than expected.
+#pragma once
+
+#include <absl/status/statusor.h>
+#include <absl/strings/string_view.h>
+
+#include <string>
+
+#include "proto/fsdpd/v1/package.pb.h"
+
+namespace fsdpd {
+
+struct PackageContents {
+  v1::PackageManifest manifest;
+  std::string digest;  // As in Package.digest.
+};
+
+// Reads the manifest of the package file. Other members are not read.
+absl::StatusOr<PackageContents> ReadPackageManifest(const std::string& path);
+
+// Writes all files of the package below the directory, which is created, and verifies their SHA-256 while
+// writing. The ranks of a node share a directory: the first one unpacks, and the others wait for it with a
+// file lock, which ends with the process. Returns the contents of the package.
+absl::StatusOr<PackageContents> UnpackPackage(const std::string& path, absl::string_view digest,
+                                              const std::string& directory);
+
+}  // namespace fsdpd

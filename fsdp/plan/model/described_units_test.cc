@@ -1,0 +1,120 @@
+#include "fsdp/plan/model/described_units.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "fsdp/plan/model/describe_model.h"
+#include "fsdp/plan/spec/testing/small_package.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr int64_t kTokens = 2 * 32, kHiddenBytes = kTokens * 16 * 4;
+
+PackageConfig ConfigOf(const v1::Package& package) {
+  v1::Model model;
+  *model.mutable_package() = package;
+  return std::get<PackageConfig>(ToModelConfig(model));
+}
+
+std::vector<std::string> FullNames(const ModelFacts& facts) {
+  std::vector<std::string> names;
+  for (const UnitFacts& unit : facts.units) {
+    for (const ParamFacts& param : unit.params) names.push_back(FullName(unit, param));
+  }
+  return names;
+}
+
+TEST(DescribePackage, NamesParametersAsPyTorchDoes) {
+  v1::Package package = SmallPackage();
+  v1::Package::Param* root = package.mutable_graphs(2)->add_params();  // A parameter of the model itself.
+  root->set_name("scale");
+  root->add_shape(1);
+  const ModelFacts facts = DescribePackage(ConfigOf(package));
+  EXPECT_EQ(FullNames(facts),
+            (std::vector<std::string>{"model.embed_tokens.weight", "model.layers.0.mlp.weight",
+                                      "model.layers.0.norm.weight", "model.layers.1.mlp.weight",
+                                      "model.layers.1.norm.weight", "model.norm.weight", "lm_head.weight",
+                                      "scale"}));
+  EXPECT_EQ(facts.units[1].params[0].owner, std::nullopt);
+  EXPECT_EQ(facts.units[3].params[0].owner, "model.norm");
+  EXPECT_EQ(facts.units[3].params[0].name, "weight");
+  EXPECT_EQ(facts.units[3].params[2].owner, "");
+}
+
+TEST(DescribePackage, MatchesPatternsByFullName) {
+  Spec spec;
+  spec.model = ConfigOf(SmallPackage());
+  spec.frozen = {"model.embed_tokens.*"};
+  spec.optimizer.groups = {{{"lm_head.weight"}, 0.5, 2}};
+  const ModelFacts facts = DescribeSpec(spec);
+  EXPECT_FALSE(facts.units[0].params[0].trainable);
+  EXPECT_TRUE(facts.units[1].params[0].trainable);
+  EXPECT_EQ(facts.units[3].params[0].lr_scale, 1);
+  EXPECT_EQ(facts.units[3].params[1].lr_scale, 2);
+  EXPECT_EQ(facts.units[3].params[1].weight_decay, 0.5);
+}
+
+TEST(DescribePackage, FreezesWhatTheModelFroze) {
+  v1::Package package = SmallPackage();
+  package.mutable_graphs(1)->mutable_params(1)->set_frozen(true);
+  Spec spec;
+  spec.model = ConfigOf(package);
+  EXPECT_FALSE(DescribeSpec(spec).units[2].params[1].trainable);
+}
+
+TEST(DescribePackage, TakesNumbersOfTheMicroBatch) {
+  const ModelFacts facts = DescribePackage(ConfigOf(SmallPackage()));
+  const UnitFacts& layer = facts.units[1];
+  EXPECT_EQ(layer.kind, UnitKind::kBlock);
+  EXPECT_EQ(layer.saved_bytes.none, 3 * kHiddenBytes);
+  EXPECT_EQ(layer.saved_bytes.selective, 3 * kHiddenBytes) << "the package has no such variant";
+  EXPECT_EQ(layer.saved_bytes.full, kHiddenBytes);
+  // Backward of `none`: the gradients of output and input, and those of the parameters. Backward of `full`
+  // needs 10000 bytes more, of which the planner counts two saved hidden states.
+  const int64_t gradients = 2 * kHiddenBytes + (16 * 16 + 16) * 4;
+  EXPECT_EQ(layer.workspace_bytes, gradients + std::max<int64_t>(1000, 11000 - 2 * kHiddenBytes));
+  EXPECT_EQ(layer.output_bytes, kHiddenBytes);
+  EXPECT_EQ(layer.forward_flops, 32768);
+  EXPECT_TRUE(layer.backward_reads);
+  EXPECT_FALSE(facts.units[0].backward_reads);
+  EXPECT_EQ(facts.units[0].kind, UnitKind::kEmbedding);
+  EXPECT_EQ(facts.units[0].saved_bytes.none, kTokens * 8) << "token ids";
+}
+
+TEST(DescribePackage, AddsLossToLastUnit) {
+  const ModelFacts facts = DescribePackage(ConfigOf(SmallPackage()));
+  const UnitFacts& head = facts.units[3];
+  EXPECT_EQ(head.kind, UnitKind::kHead);
+  EXPECT_EQ(head.saved_bytes.none, 2 * kHiddenBytes + kTokens * 8);
+  EXPECT_EQ(head.forward_flops, 2.0 * kTokens * 96 * 16);
+  EXPECT_GE(head.workspace_bytes, kTokens * 96 * 4 + 96 * 16 * 4) << "logits and the weight's gradient";
+}
+
+TEST(DescribePackage, TiesHeadToEmbedding) {
+  v1::Package package = SmallPackage();
+  package.mutable_units(3)->set_tied_to("model.embed_tokens");
+  package.mutable_graphs(2)->mutable_params()->DeleteSubrange(1, 1);
+  const ModelFacts facts = DescribePackage(ConfigOf(package));
+  EXPECT_EQ(facts.units[3].borrows, 0);
+  EXPECT_EQ(facts.units[3].forward_flops, 2.0 * kTokens * 96 * 16);
+}
+
+TEST(PackageGraph, ChoosesNextCheaperVariant) {
+  PackageGraph graph;
+  const auto chosen = [&](Recompute recompute) {
+    return graph.variants[graph.VariantFor(recompute)].recompute;
+  };
+  graph.variants = {{Recompute::kFull}, {Recompute::kNone}};
+  EXPECT_EQ(chosen(Recompute::kNone), Recompute::kNone);
+  EXPECT_EQ(chosen(Recompute::kSelective), Recompute::kNone);
+  EXPECT_EQ(chosen(Recompute::kFull), Recompute::kFull);
+  graph.variants = {{Recompute::kNone}, {Recompute::kSelective}};
+  EXPECT_EQ(chosen(Recompute::kFull), Recompute::kSelective);
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,202 @@
+"""Tests of docs/pytorch_models.md: its model is exported and trained, and loaded into PyTorch. And of packages without their
+compiled code: who may run them, and what a spec and a node reject."""
+
+import importlib.util
+import json
+import pathlib
+import shutil
+import zipfile
+
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+import yaml
+
+from harness import pages
+from harness.cluster import Cluster
+from harness.specs import corpus, spec
+
+PAGE = "docs/pytorch_models.md"
+# The export compiles eight libraries, of about ten seconds of one core each, while other tests run.
+pytestmark = pytest.mark.timeout(1700)
+
+
+def graph(params, **others):
+    return {"params": [{"name": name, "shape": shape, "decay": len(shape) > 1} for name, shape in params.items()],
+            "variants": [{"recompute": "RECOMPUTE_NONE"}], **others}
+
+
+HIDDEN = {"output_bytes": 32 * 16 * 4, "output_type": "DTYPE_FP32"}
+MODEL = {
+    "vocab_size": 96, "sequence_length": 32, "micro_batch_size": 1, "compute": "DTYPE_FP32", "device": "DEVICE_CPU",
+    "graphs": [graph({"weight": [96, 16]}, **HIDDEN), graph({"mlp.weight": [16, 16]}, **HIDDEN),
+               graph({"norm.weight": [16], "lm_head.weight": [96, 16]}, head={"weight": 1})],
+    "units": [{"name": "embed", "module": "embed"}, {"name": "layers.0", "module": "layers.0", "graph": 1},
+              {"name": "head", "graph": 2}],
+}
+
+
+def write_package(path, model=MODEL):
+    manifest = {"schema": 1, "model": model, "graphs": [{} for _ in model["graphs"]], "units": [{} for _ in model["units"]]}
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("manifest.json", json.dumps(manifest))
+    return path
+
+
+def package_spec(cluster, path, **others):
+    train = {"steps": 5, "global_batch": 1}
+    made = {**spec(), "model": {"package": {"path": str(path)}}, "data": {"synthetic": {}}, "train": train,
+            "precision": {}, "resources": {"nodes": 1}}
+    return cluster.write_spec({**made, **others})
+
+
+def test_package_requires_agent_directory(own, tmp_path):
+    path = write_package(tmp_path / "mine.fsdpd")
+    with own(agents=1) as cluster:
+        refused = cluster.ctl("submit", "-f", package_spec(cluster, path)).expect(3)
+        assert "model.package.path" in refused.err and "--plugin-dir DIR" in refused.err, refused
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    return tmp_path_factory.mktemp("packages")
+
+
+@pytest.fixture(scope="module")
+def cluster(directory, tmp_path_factory):
+    with Cluster(tmp_path_factory.mktemp("cluster"), agents=0) as made:
+        made.start_agent("node-0", plugin_dir=directory)
+        yield made
+
+
+def test_plan_comes_from_package(cluster, directory):
+    path = write_package(directory / "planned.fsdpd")
+    plan = cluster.ctl("plan", "-f", package_spec(cluster, path)).expect(0).out
+    assert "data.sequence_length" in plan and "the package was exported for it" in plan and "layers.0" in plan
+
+
+@pytest.mark.parametrize("others, rule", [
+    ({"data": {"synthetic": {}, "sequence_length": 64}}, "package_sequence_length"),
+    ({"fsdp": {"recompute": "full"}}, "package_recompute"),
+    ({"precision": {"compute": "bf16"}}, "package_compute"),
+])
+def test_job_must_have_shape_of_package(cluster, directory, others, rule):
+    path = write_package(directory / "shaped.fsdpd")
+    assert f"[{rule}]" in cluster.ctl("submit", "-f", package_spec(cluster, path, **others)).expect(3).err
+
+
+def test_package_outside_directory_is_not_loaded(cluster, tmp_path):
+    path = write_package(tmp_path / "mine.fsdpd")
+    job = json.loads(cluster.ctl("submit", "-f", package_spec(cluster, path), "-o", "json").expect(0).out)["id"]
+    failed = cluster.wait_state(job, "FAILED")
+    assert f"model.package.path: '{path}'" in failed.reason and "outside of --plugin-dir" in failed.reason, failed.reason
+
+
+def test_damaged_package_is_reported_at_its_field(cluster, directory):
+    path = directory / "damaged.fsdpd"
+    path.write_text("text")
+    refused = cluster.ctl("submit", "-f", package_spec(cluster, path)).expect(3)
+    assert "[package_unreadable]" in refused.err and "is not a package of fsdpctl model export" in refused.err, refused
+
+
+# --- The model of the page.
+
+def shortened(commands):
+    """Without the installation, and with one mode of activation checkpointing, which is half of the compilation."""
+    lines = [line for line in commands.splitlines(True) if not line.startswith("pip ")]
+    return "".join(lines).replace("--device cpu", "--device cpu --recompute none")
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    """The page's commands after its installation: export, plan, submit. Yields the cluster and the reader's directory."""
+    directory = tmp_path_factory.mktemp("page") / "clone"
+    with Cluster(tmp_path_factory.mktemp("trained"), agents=0) as made, pages.Reader(PAGE, directory) as reader:
+        made.start_agent("node-0", plugin_dir=directory)
+        corpus(directory / "some.txt")
+        reader.environment["FSDPD_SERVER"] = made.address
+        reader.run(timeout_s=1500, chosen=lambda block: block.why == "run by", changed=shortened)
+        made.first, = [job.id for job in made.jobs()]
+        yield made, directory
+
+
+def page_spec(directory, **changed):
+    return {**yaml.safe_load((directory / "job.yaml").read_text()), **changed}
+
+
+def submit_page(cluster, directory, **changed):
+    (directory / "other.yaml").write_text(yaml.safe_dump(page_spec(directory, **changed)))
+    return json.loads(cluster.ctl("submit", "-f", directory / "other.yaml", "-o", "json").expect(0).out)["id"]
+
+
+def page_model(directory):
+    found = importlib.util.spec_from_file_location("my_model", directory / "my_model.py")
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module.build(layers=2)
+
+
+def test_model_of_page_trains(page):
+    cluster, _ = page
+    job = cluster.job(cluster.first)
+    assert cluster.state(job.id) == "SUCCEEDED" and job.last_step.loss < job.first_loss - 1
+
+
+def test_ranks_run_without_python(page):
+    cluster, directory = page
+    job = submit_page(cluster, directory, train={"steps": 100_000, "global_batch": 8}, resources={"ranks_per_node": 2})
+    cluster.wait_step(job, 3)
+    ranks = cluster.ranks("node-0")
+    assert len(ranks) == 2
+    for rank in ranks:
+        libraries = pathlib.Path(f"/proc/{rank.pid}/maps").read_text()
+        assert "libpython" not in libraries and "none.backward.so" in libraries
+    cluster.ctl("cancel", job, "--wait").expect(0)
+
+
+def test_pytorch_loads_checkpoint_of_package(page):
+    cluster, directory = page
+    runs = directory / "runs"
+    job = submit_page(cluster, directory, checkpoint={"dir": str(runs), "every_steps": 20},
+                      train={"steps": 40, "global_batch": 8}, resources={"ranks_per_node": 2})
+    done = cluster.wait_state(job, "SUCCEEDED")
+    model = page_model(directory)
+    before = {name: each.clone() for name, each in model.state_dict().items()}
+    dcp.load({"model": {"module": model.state_dict()}}, checkpoint_id=str(max(runs.glob("iter_*"))))
+    assert not any(torch.equal(each, before[name]) for name, each in model.state_dict().items())
+    text = torch.frombuffer(bytearray((directory / "some.txt").read_bytes()), dtype=torch.uint8).long()[:64 * 65].view(-1, 65)
+    loss = torch.nn.functional.cross_entropy(model(text[:, :-1]).flatten(0, 1), text[:, 1:].flatten())
+    assert abs(loss.item() - done.last_step.loss) < 0.3, (loss, done.last_step.loss)
+    again = submit_page(cluster, directory, checkpoint={"load": str(runs)}, train={"steps": 43, "global_batch": 8})
+    assert abs(cluster.wait_state(again, "SUCCEEDED").first_loss - done.last_step.loss) < 0.3
+
+
+def flip_byte_of_library(package):
+    with zipfile.ZipFile(package) as archive:
+        member = archive.getinfo("graphs/1/none.backward.so")
+    content = bytearray(package.read_bytes())
+    content[member.header_offset + 5000] ^= 1
+    package.write_bytes(content)
+
+
+FAULTS = {  # After the submission, on the node.
+    "flipped byte": (flip_byte_of_library, "graphs/1/none.backward.so"),
+    "another package": (lambda package: write_package(package), "digest"),
+    "truncated": (lambda package: package.write_bytes(package.read_bytes()[:50_000]), "is not a package"),
+    "deleted": (lambda package: package.unlink(), "No such file"),
+}
+
+
+def test_nodes_report_damaged_packages(page, own):
+    _, directory = page
+    with own(agents=0) as cluster:
+        jobs = {}
+        for fault in FAULTS:
+            copy = directory / f"{fault.replace(' ', '_')}.fsdpd"
+            shutil.copy(directory / "my_model.fsdpd", copy)
+            jobs[fault] = submit_page(cluster, directory, model={"package": {"path": str(copy)}})
+            FAULTS[fault][0](copy)
+        cluster.start_agent("node-0", plugin_dir=directory)
+        for fault, job in jobs.items():
+            reason = cluster.wait_state(job, "FAILED").reason
+            assert f"{fault.replace(' ', '_')}.fsdpd" in reason and FAULTS[fault][1] in reason, (fault, reason)
