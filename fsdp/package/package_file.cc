@@ -35,7 +35,7 @@ constexpr int64_t kMaxManifestBytes = 16 << 20;
 constexpr int64_t kSchema = 1;
 constexpr size_t kDigestDigits = 64;
 constexpr size_t kMaxNameBytes = 240;
-constexpr int64_t kPieceBytes = 4 << 20;  // Read, hashed and written at once.
+constexpr int64_t kPieceBytes = 4 << 20;  // Size of one read, hash update and write.
 constexpr size_t kMaxJsonErrorBytes = 300;
 
 class Sha256 {

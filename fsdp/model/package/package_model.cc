@@ -243,7 +243,7 @@ class Loader {
     return made;
   }
 
-  // Empty if there is none.
+  // Returns an empty call if the manifest has none.
   absl::StatusOr<UnitCall> Load(const v1::PackageCall& from) {
     UnitCall call;
     if (from.library().empty()) return call;
