@@ -10,7 +10,7 @@ import zipfile
 import pytest
 import torch
 import transformers
-from fsdpd.model import build, command, compile, masks, partition, trace, units
+from fsdpd.model import build, command, compile, costs, masks, partition, trace, units
 from fsdpd.model.initial import Constant, Normal, Recorder, Uniform, Unknown
 from fsdpd.v1 import job_pb2
 
@@ -273,7 +273,17 @@ def test_equal_layers_share_a_graph(tmp_path):
     signatures = [units.signature(unit) for unit in found]
     assert signatures[1] == signatures[2] and len(set(signatures)) == 3
     assert [unit.name for unit in found] == ["embedding", "layers.0", "layers.1", "head"]
-    assert found[0].graph.graph.output_node().args[0].target == torch.ops.aten.cat.default
+    packed = found[0].graph.graph.output_node().args[0]
+    assert packed.target == torch.ops.aten.reshape.default and packed.args[0].target == torch.ops.aten.cat.default
+
+
+def test_selective_recompute_repeats_no_products(tmp_path):
+    layer = traced(hugging_face(tmp_path, "llama"))[2][1]
+    none, selective, full = partition.partition(layer, ["none", "selective", "full"]).variants
+    products = [sum(map(partition.is_product, each.backward.graph.graph.nodes)) for each in (none, selective, full)]
+    assert products[0] == products[1] < products[2]
+    saved = [costs.saved_bytes(0, each) for each in (none, selective, full)]
+    assert saved[0] > saved[1] > saved[2] == 0
 
 
 def test_sliding_window_of_mask():

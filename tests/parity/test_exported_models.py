@@ -1,6 +1,7 @@
 """Tests of exported PyTorch models that fsdpd does not know: `fsdpctl model export`, then two ranks without Python, against
 the same module in a plain PyTorch loop on the same batches."""
 
+import functools
 import json
 import os
 import subprocess
@@ -23,18 +24,21 @@ pytestmark = pytest.mark.timeout(1700)
 STEPS = 50
 LOSS_TOLERANCE = 1e-5   # Per token.
 WEIGHT_TOLERANCE = 1e-3  # Relative norm of each tensor.
-SETTING = Setting(world=2, accumulation=1, clip=True)
+SETTING = Setting(world=2, accumulation=2, clip=True)
+SHARDED = {"fsdp": {"strategy": "optim_grads_params"}}
+REPLICAS = {"fsdp": {"strategy": "optim_grads_params", "outer": {"size": 2}}, "resources": {"ranks_per_node": 4}}
+STAGES = {"fsdp": {"strategy": "no_shard"}, "parallel": {"pipeline": 2}}
 MODULES = ["alibi", "conv_mixer", "two_streams", "dense_experts"]
 SMALL = {"vocab_size": 96, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
          "num_key_value_heads": 2, "max_position_embeddings": 64, "head_dim": 8, "pad_token_id": 0}
-# Published families, by the config class of transformers.
+# Published families, by the config class of transformers. None: without this field.
 FAMILIES = {
     "gemma2": ("Gemma2Config", {"sliding_window": 8, "query_pre_attn_scalar": 8}),
     "gemma3": ("Gemma3TextConfig", {"sliding_window": 8, "query_pre_attn_scalar": 8, "sliding_window_pattern": 2}),
     "phi3": ("Phi3Config", {}),
     "olmo2": ("Olmo2Config", {}),
     "glm4": ("Glm4Config", {}),
-    "falcon": ("FalconConfig", {"new_decoder_architecture": True, "num_kv_heads": 2, "hidden_dropout": 0.0}),
+    "falcon": ("FalconConfig", {"new_decoder_architecture": True, "num_kv_heads": 2, "hidden_dropout": 0.0, "head_dim": None}),
     "starcoder2": ("Starcoder2Config", {"residual_dropout": 0.0}),
     "cohere": ("CohereConfig", {}),
     "gpt_neox": ("GPTNeoXConfig", {}),
@@ -46,13 +50,14 @@ EVERY_COMMIT = ["gemma2"]
 
 def config_of(family):
     kind, own = FAMILIES[family]
-    return getattr(transformers, kind)(**{**SMALL, **own}, use_cache=False)
+    fields = {name: value for name, value in {**SMALL, **own}.items() if value is not None}
+    return getattr(transformers, kind)(**fields, use_cache=False)
 
 
-def export(directory, *source, setting=SETTING):
+def export(directory, *source, dtype="fp32", recompute="none"):
     package = directory / "model.fsdpd"
     command = [sys.executable, "-m", "fsdpd.model", "export", *source, "--sequence-length", SEQUENCE, "--micro-batch-size",
-               setting.micro_batch, "--dtype", "fp32", "--device", "cpu", "--recompute", "none", "-o", package]
+               SETTING.micro_batch, "--dtype", dtype, "--device", "cpu", "--recompute", recompute, "-o", package]
     done = subprocess.run([str(each) for each in command], capture_output=True, text=True, timeout=1500,
                           env={**os.environ, "PYTHONPATH": str(wheel.installed())})
     assert done.returncode == 0, done.stderr
@@ -73,8 +78,8 @@ def logits_of(model, tokens):
     return out if isinstance(out, torch.Tensor) else out.logits
 
 
-def train(model, names, start, batches):
-    """A plain training loop; returns the losses, and the weights by name."""
+def train(model, names, start, batches, dtype=torch.float32):
+    """A plain training loop that computes in `dtype`; returns the losses, and the weights by name."""
     params = dict(model.named_parameters())
     assert list(sorted(names)) == sorted(params)
     flat = torch.from_numpy(numpy.fromfile(start, dtype=numpy.float32))
@@ -89,7 +94,9 @@ def train(model, names, start, batches):
     for step, (tokens, targets) in enumerate(batches, 1):
         for group in adamw.param_groups:
             group["lr"] = LR * cosine_rate(step, WARMUP, len(batches), FLOOR)
-        loss = torch.nn.functional.cross_entropy(logits_of(model, tokens).flatten(0, 1).float(), targets.flatten())
+        cast = {name: each.to(dtype) for name, each in params.items()}
+        logits = logits_of(functools.partial(torch.func.functional_call, model, cast), tokens)
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
         adamw.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORM)
@@ -98,24 +105,40 @@ def train(model, names, start, batches):
     return losses, {name: params[name].detach() for name in names}
 
 
-def assert_trains_like(model, package, directory, **fsdp):
-    model = model.float().train()
-    names = list(names_of(package))
+def start_weights(model, names, path):
     generator = torch.Generator().manual_seed(3)
     params = dict(model.named_parameters())
-    start = directory / "start"
     torch.cat([torch.randn(params[name].numel(), generator=generator) * 0.05 + (params[name].dim() == 1)
-               for name in names]).numpy().tofile(start)
-    made = job_spec(SETTING, fsdp or {"strategy": "optim_grads_params"})
+               for name in names]).numpy().tofile(path)
+
+
+def run_package(package, directory, start, changed, *flags):
+    made = job_spec(SETTING, {})
     made["model"], made["train"]["steps"] = {"package": {"path": str(package)}}, STEPS
-    ours = run_ours(directory, made, start, "--dump-batches", directory / "batches")
-    batches = torch.from_numpy(numpy.fromfile(directory / "batches", dtype=numpy.int64))
-    losses, weights = train(model, names, start, batches.reshape(STEPS, 2, GLOBAL_BATCH, SEQUENCE))
-    numpy.testing.assert_allclose(ours.losses, losses, rtol=0, atol=LOSS_TOLERANCE)
-    trained = torch.from_numpy(ours.weights).split([weights[name].numel() for name in names])
-    for name, values in zip(names, trained, strict=True):
-        difference = (values.view_as(weights[name]) - weights[name]).norm() / weights[name].norm()
-        assert difference <= WEIGHT_TOLERANCE, (name, difference)
+    for section, fields in changed.items():
+        made[section] = {**made.get(section, {}), **fields}
+    return run_ours(directory, made, start, *flags)
+
+
+def assert_trains_like(model, package, directory, *jobs, loss_tolerance=LOSS_TOLERANCE, dtype=torch.float32):
+    """Each job (sections of its spec), against a plain loop on the batches of the first."""
+    model = model.train()
+    names = list(names_of(package))
+    start_weights(model, names, directory / "start")
+    losses = weights = None
+    for job in jobs:
+        flags = ["--dump-batches", directory / "batches"] if losses is None else []
+        ours = run_package(package, directory, directory / "start", job, *flags)
+        if losses is None:
+            batches = torch.from_numpy(numpy.fromfile(directory / "batches", dtype=numpy.int64))
+            losses, weights = train(model, names, directory / "start", batches.reshape(STEPS, 2, GLOBAL_BATCH, SEQUENCE), dtype)
+        numpy.testing.assert_allclose(ours.losses, losses, rtol=0, atol=loss_tolerance, err_msg=str(job))
+        if dtype != torch.float32:
+            continue
+        trained = torch.from_numpy(ours.weights).split([weights[name].numel() for name in names])
+        for name, values in zip(names, trained, strict=True):
+            difference = (values.view_as(weights[name]) - weights[name]).norm() / weights[name].norm()
+            assert difference <= WEIGHT_TOLERANCE, (job, name, difference)
 
 
 @pytest.fixture(autouse=True)
@@ -127,7 +150,9 @@ def one_thread():
                                   for each in MODULES])
 def test_module_trains_like_pytorch(name, tmp_path):
     package = export(tmp_path, f"{exported_models.__file__}:{name}")
-    assert_trains_like(getattr(exported_models, name)(), package, tmp_path)
+    # Its units pass on hidden states of several sizes.
+    assert_trains_like(getattr(exported_models, name)().float(), package, tmp_path, SHARDED,
+                       *([] if name == "two_streams" else [STAGES]))
 
 
 @pytest.mark.parametrize("family", [pytest.param(each, marks=[] if each in EVERY_COMMIT else pytest.mark.nightly)
@@ -136,7 +161,30 @@ def test_published_family_trains_like_transformers(family, tmp_path):
     config = config_of(family)
     config.save_pretrained(tmp_path / "hf")
     package = export(tmp_path, "--hf", tmp_path / "hf")
+    assert_trains_like(transformers_model(config), package, tmp_path, SHARDED, REPLICAS, STAGES)
+
+
+def transformers_model(config):
     # Attention of transformers drops the soft cap of scores with sdpa; Mamba has no attention.
-    eager = getattr(config, "attn_logit_softcapping", None) or family == "mamba2"
-    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager" if eager else "sdpa")
-    assert_trains_like(model, package, tmp_path)
+    eager = getattr(config, "attn_logit_softcapping", None) or config.model_type == "mamba2"
+    return transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager" if eager else "sdpa").float()
+
+
+@pytest.mark.nightly
+def test_recompute_modes_train_like_transformers(tmp_path):
+    config = config_of("gemma2")
+    config.save_pretrained(tmp_path / "hf")
+    package = export(tmp_path, "--hf", tmp_path / "hf", recompute="none,selective,full")
+    modes = [{"fsdp": {"strategy": "optim_grads", "recompute": mode}} for mode in ("none", "selective", "full")]
+    assert_trains_like(transformers_model(config), package, tmp_path, *modes)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("dtype, tolerance", [("bf16", 0.02), ("fp16", 0.004)])
+def test_half_precision_trains_like_transformers(dtype, tolerance, tmp_path):
+    config = config_of("gemma2")
+    config.save_pretrained(tmp_path / "hf")
+    package = export(tmp_path, "--hf", tmp_path / "hf", dtype=dtype)
+    job = {"fsdp": {"strategy": "optim_grads_params"}, "precision": {"compute": dtype}}
+    assert_trains_like(transformers_model(config), package, tmp_path, job, {**job, **STAGES}, loss_tolerance=tolerance,
+                       dtype={"bf16": torch.bfloat16, "fp16": torch.float16}[dtype])

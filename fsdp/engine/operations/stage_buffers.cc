@@ -14,8 +14,10 @@ namespace {
 // Shape of hidden states between stages, as UnitInput documents it.
 at::Tensor MakeHidden(const Plan& plan, const MeshPosition& position, at::Device device) {
   const StagePlace& stage = plan.layout.stage;
-  const int64_t width = std::get<LlamaConfig>(plan.spec.model).hidden_size;
   const at::TensorOptions options = at::TensorOptions().dtype(ScalarTypeOf(stage.hidden_type)).device(device);
+  const auto* llama = std::get_if<LlamaConfig>(&plan.spec.model);
+  if (llama == nullptr) return at::empty({stage.hidden_elements}, options);
+  const int64_t width = llama->hidden_size;
   if (position.SizeOf(Group::kTensor) > 1)
     return at::empty({1, stage.hidden_elements / width, width}, options);
   return at::empty({plan.spec.micro_batch, plan.spec.SequenceOf(position.rank).tokens(), width}, options);

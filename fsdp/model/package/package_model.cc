@@ -161,26 +161,20 @@ class Loader {
   absl::StatusOr<std::unique_ptr<Unit>> MakeUnit(int index, const UnitFacts& facts) {
     const v1::Package::Unit& unit = manifest_.model().units(index);
     const auto graph = static_cast<int>(unit.graph());
-    FSDPD_RETURN_IF_ERROR(CheckShapes(unit, facts));
-    const v1::PackageUnit& values = manifest_.units(index);
-    if (values.initial_values_size() != static_cast<int>(facts.params.size()))
-      return Unusable(absl::StrCat("unit ", unit.name(), " has ", values.initial_values_size(),
-                                   " initial values for ", facts.params.size(), " parameters"));
+    const int lender = LenderOf(unit);
     std::vector<PackageValues> initial;
-    for (int i = 0; i < values.initial_values_size(); ++i) {
-      auto made = PackageValues::Make(values.initial_values(i), directory_,
-                                      facts.params[static_cast<size_t>(i)].elements());
-      if (!made.ok())
-        return Unusable(absl::StrCat(unit.name(), ".", facts.params[static_cast<size_t>(i)].name, ": ",
-                                     made.status().message()));
-      initial.push_back(*std::move(made));
-    }
+    FSDPD_RETURN_IF_ERROR(AddParams(index, facts, &initial));
+    // A pipeline stage without the lender has copies of its parameters.
+    if (initial.size() < facts.params.size() && lender >= 0)
+      FSDPD_RETURN_IF_ERROR(AddParams(lender, facts, &initial));
+    if (initial.size() != facts.params.size()) return OtherParams(unit);
     std::vector<at::Tensor> buffers;
-    for (const int64_t buffer : values.buffers()) {
+    for (const int64_t buffer : manifest_.units(index).buffers()) {
       FSDPD_ASSIGN_OR_RETURN(at::Tensor made, BufferAt(buffer));
       buffers.push_back(std::move(made));
     }
-    FSDPD_ASSIGN_OR_RETURN(auto calls, CallsOf(graph, static_cast<int64_t>(buffers.size()), LentTo(unit)));
+    const int64_t lent = lender < 0 ? 0 : GraphOf(manifest_.model().units(lender)).params_size();
+    FSDPD_ASSIGN_OR_RETURN(auto calls, CallsOf(graph, static_cast<int64_t>(buffers.size()), lent));
     std::optional<v1::Package::Head> head;
     if (manifest_.model().graphs(graph).has_head()) head = manifest_.model().graphs(graph).head();
     return std::make_unique<CompiledUnit>(facts, std::move(calls), std::move(buffers), std::move(initial),
@@ -188,25 +182,44 @@ class Loader {
   }
 
  private:
-  // Compiled code does not check the shapes of its arguments.
-  absl::Status CheckShapes(const v1::Package::Unit& unit, const UnitFacts& facts) const {
-    const auto& params = manifest_.model().graphs(static_cast<int>(unit.graph())).params();
-    bool same = params.size() == static_cast<int>(facts.params.size());
-    for (int i = 0; same && i < params.size(); ++i)
-      same = std::equal(params[i].shape().begin(), params[i].shape().end(),
-                        facts.params[static_cast<size_t>(i)].shape.begin(),
-                        facts.params[static_cast<size_t>(i)].shape.end());
-    if (same) return absl::OkStatus();
+  const v1::Package::Graph& GraphOf(const v1::Package::Unit& unit) const {
+    return manifest_.model().graphs(static_cast<int>(unit.graph()));
+  }
+
+  static absl::Status OtherParams(const v1::Package::Unit& unit) {
     return Unusable(absl::StrCat("unit ", unit.name(), " has other parameters than in the job's spec"));
   }
 
-  // Number of parameters that the unit binds after its own.
-  int64_t LentTo(const v1::Package::Unit& unit) const {
-    for (const v1::Package::Unit& each : manifest_.model().units()) {
-      if (!unit.tied_to().empty() && each.name() == unit.tied_to())
-        return manifest_.model().graphs(static_cast<int>(each.graph())).params_size();
+  // Adds the initial values of the parameters of unit `index` of the manifest, which follow those in
+  // `initial`. Compiled code does not check the shapes of its arguments.
+  absl::Status AddParams(int index, const UnitFacts& facts, std::vector<PackageValues>* initial) const {
+    const v1::Package::Unit& unit = manifest_.model().units(index);
+    const auto& params = GraphOf(unit).params();
+    const auto& values = manifest_.units(index).initial_values();
+    if (values.size() != params.size())
+      return Unusable(absl::StrCat("unit ", unit.name(), " has ", values.size(), " initial values for ",
+                                   params.size(), " parameters"));
+    for (int i = 0; i < params.size(); ++i) {
+      if (initial->size() == facts.params.size()) return OtherParams(unit);
+      const ParamFacts& fact = facts.params[initial->size()];
+      const auto& shape = params[i].shape();
+      if (!std::equal(shape.begin(), shape.end(), fact.shape.begin(), fact.shape.end()))
+        return OtherParams(unit);
+      auto made = PackageValues::Make(values[i], directory_, fact.elements());
+      if (!made.ok())
+        return Unusable(absl::StrCat(unit.name(), ".", fact.name, ": ", made.status().message()));
+      initial->push_back(*std::move(made));
     }
-    return 0;
+    return absl::OkStatus();
+  }
+
+  // The unit whose parameters this one binds after its own, or -1.
+  int LenderOf(const v1::Package::Unit& unit) const {
+    const auto& units = manifest_.model().units();
+    const auto found = std::find_if(units.begin(), units.end(), [&](const v1::Package::Unit& each) {
+      return !unit.tied_to().empty() && each.name() == unit.tied_to();
+    });
+    return found == units.end() ? -1 : static_cast<int>(found - units.begin());
   }
 
   absl::StatusOr<at::Tensor> BufferAt(int64_t index) {

@@ -43,7 +43,7 @@ struct UnitInput {
   at::Tensor tokens;   // [micro_batch, sequence] int64
   at::Tensor targets;  // [micro_batch, sequence] int64; kIgnoredTarget for targets that do not count.
   // [micro_batch, sequence, hidden]; undefined for the first unit. With tensor parallelism, only the rank's
-  // part of these tokens: [1, part, hidden].
+  // part of these tokens: [1, part, hidden]. One-dimensional in packages.
   at::Tensor hidden = {};
   // Position of each token within its document: [micro_batch, sequence] int64, below the sequence length.
   // Undefined: every row counts from 0.

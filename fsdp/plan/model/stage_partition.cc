@@ -89,6 +89,11 @@ std::vector<int64_t> EvenRuns(const std::vector<double>& before, int64_t runs, d
   return run_units;
 }
 
+DType HiddenTypeOf(const Spec& spec) {
+  const auto* package = std::get_if<PackageConfig>(&spec.model);
+  return package == nullptr ? spec.precision.compute : package->GraphOf(package->units.front()).output_type;
+}
+
 }  // namespace
 
 double WorkOf(const UnitFacts& unit) {
@@ -150,7 +155,7 @@ std::vector<ModelFacts> StagesOf(const Spec& spec) {
   const int64_t stages = spec.mesh.size(Axis::kPipeline);
   if (stages == 1) return {std::move(model)};
   std::vector<ModelFacts> partition =
-      PartitionIntoStages(model, spec.stage_units, stages, spec.precision.compute);
+      PartitionIntoStages(model, spec.stage_units, stages, HiddenTypeOf(spec));
   for (ModelFacts& stage : partition) stage.stage.defers_grads = spec.zero_bubble;
   return partition;
 }

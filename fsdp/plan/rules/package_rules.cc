@@ -268,6 +268,25 @@ Findings ChecksRecompute(const Facts& f) {
   return {};
 }
 
+// Stages exchange hidden states in buffers of one size.
+Findings PassesOnOneSize(const Facts& f) {
+  if (!f.job.model().has_package() || !f.ModelIsKnown() || !f.IsValid({"parallel.pipeline"})) return {};
+  if (f.job.parallel().pipeline() <= 1) return {};
+  const v1::Package& package = PackageOf(f);
+  const auto graph_of = [&](int unit) -> const v1::Package::Graph& {
+    return package.graphs(static_cast<int>(package.units(unit).graph()));
+  };
+  for (int u = 1; u + 1 < package.units_size(); ++u) {
+    const v1::Package::Graph &first = graph_of(0), &graph = graph_of(u);
+    if (graph.output_bytes() == first.output_bytes() && graph.output_type() == first.output_type()) continue;
+    return {{absl::StrCat("unit ", package.units(u).name(), " passes on ", graph.output_bytes(), " bytes of ",
+                          ShortEnumName(graph.output_type()), ", and unit ", package.units(0).name(), " ",
+                          first.output_bytes(), " bytes of ", ShortEnumName(first.output_type())),
+             "leave parallel.pipeline out; FSDP shards the parameters anyway"}};
+  }
+  return {};
+}
+
 const Rule kRules[] = {
     {"package_path_absolute", kError, "model.package.path", "the package's path must be absolute, without ..",
      [](const Facts& f) -> Findings {
@@ -328,6 +347,8 @@ const Rule kRules[] = {
      }},
     {"package_recompute", kError, "fsdp.recompute",
      "the package must have the activation checkpointing mode of fsdp.recompute", ChecksRecompute},
+    {"package_pipeline", kError, "parallel.pipeline",
+     "with parallel.pipeline, all units must pass on hidden states of one size and type", PassesOnOneSize},
 };
 
 }  // namespace

@@ -137,8 +137,21 @@ std::vector<BadCase> JobCases() {
        [](J* j, P*) { j->mutable_parallel()->set_context(2); }},
       {"parallel_expert_divides_experts", "parallel.expert",
        [](J* j, P*) { j->mutable_parallel()->set_expert(2); }},
-      {"parallel_pipeline_needs_llama", "parallel.pipeline",
-       [](J* j, P*) { j->mutable_parallel()->set_pipeline(2); }},
+      {"package_pipeline", "parallel.pipeline",
+       [](J* j, P* p) {
+         j->mutable_parallel()->set_pipeline(2);
+         p->mutable_graphs(1)->set_output_type(v1::DTYPE_BF16);
+       }},
+      {"parallel_pipeline_has_units", "parallel.pipeline",
+       [](J* j, P*) {
+         j->mutable_resources()->set_nodes(5);
+         j->mutable_parallel()->set_pipeline(5);
+       }},
+      {"parallel_pipeline_trains", "train.frozen",
+       [](J* j, P* p) {
+         j->mutable_parallel()->set_pipeline(2);
+         p->mutable_graphs(0)->mutable_params(0)->set_frozen(true);
+       }},
       {"checkpoint_export_model", "checkpoint.export",
        [](J* j, P*) {
          j->mutable_checkpoint()->set_dir("/ckpt");
@@ -163,6 +176,7 @@ TEST(PackageRules, FillsWhatThePackageFixes) {
   written.mutable_precision()->set_compute(v1::DTYPE_FP32);
   written.mutable_resources()->set_device(v1::DEVICE_CPU);
   written.mutable_fsdp()->set_recompute(v1::RECOMPUTE_FULL);
+  written.mutable_parallel()->set_pipeline(2);
   EXPECT_EQ(Text(CheckJob(written)), "");
 }
 

@@ -20,6 +20,11 @@ int64_t Chunks(const Facts& f) {
   return f.job.parallel().has_pipeline_chunks() ? f.job.parallel().pipeline_chunks() : 1;
 }
 
+// Models that can be partitioned into stages.
+bool HasUnits(const Facts& f) {
+  return f.ModelIsKnown() && (f.llama().has_value() || f.job.model().has_package());
+}
+
 // Embedding and head are units in addition to the layers.
 int64_t UnitsOf(const Facts& f) { return f.layers() + 2; }
 
@@ -90,8 +95,8 @@ std::vector<bool> TrainedUnits(const Facts& f) {
 // A stage's next step starts after its updates, so every stage needs some. With automatic partitioning, any
 // unit may become its own stage.
 Findings TrainsEverywhere(const Facts& f) {
-  if (!HasStages(f) || f.job.train().frozen().empty() || !f.llama().has_value()) return {};
-  if (!f.IsValid({"parallel.stage_units"})) return {};
+  if (!HasStages(f) || !HasUnits(f) || !f.IsValid({"parallel.stage_units"})) return {};
+  if (f.job.train().frozen().empty() && !f.job.model().has_package()) return {};
   const std::vector<bool> trained = TrainedUnits(f);
   std::vector<int64_t> runs(f.job.parallel().stage_units().begin(), f.job.parallel().stage_units().end());
   const auto stages = runs.empty() ? trained.size() : static_cast<size_t>(f.job.parallel().pipeline());
@@ -134,14 +139,14 @@ const Rule kRules[] = {
     {"parallel_pipeline_divides_ranks", kError, "parallel.pipeline",
      "the number of ranks must be a multiple of parallel.pipeline x fsdp.outer.size", DividesRanks},
     {"parallel_pipeline_needs_llama", kError, "parallel.pipeline",
-     "parallel.pipeline supports only models of the Llama family",
-     When{[](const Facts& f) { return HasStages(f) && f.HasOtherFamily(); },
+     "parallel.pipeline supports only exported models and those of the Llama family",
+     When{[](const Facts& f) { return HasStages(f) && f.HasOtherFamily() && !HasUnits(f); },
           "pipeline parallelism does not support this model",
           "leave parallel.pipeline out; FSDP shards the parameters anyway"}},
     {"parallel_pipeline_has_units", kError, "parallel.pipeline",
      "each pipeline stage needs at least one unit",
      [](const Facts& f) -> Findings {
-       if (!HasStages(f) || !f.llama().has_value() || f.job.parallel().pipeline() <= UnitsOf(f)) return {};
+       if (!HasStages(f) || !HasUnits(f) || f.job.parallel().pipeline() <= UnitsOf(f)) return {};
        return {
            {absl::StrCat("the model has ", UnitsOf(f), " units: embedding, layers and head"), MostStages(f)}};
      }},
@@ -165,7 +170,7 @@ const Rule kRules[] = {
     {"parallel_pipeline_chunks_have_units", kError, "parallel.pipeline_chunks",
      "each pipeline chunk needs at least one unit",
      [](const Facts& f) -> Findings {
-       if (!HasStages(f) || !f.IsValid({"parallel.pipeline_chunks"}) || !f.llama().has_value()) return {};
+       if (!HasStages(f) || !f.IsValid({"parallel.pipeline_chunks"}) || !HasUnits(f)) return {};
        const int64_t most = UnitsOf(f) / f.job.parallel().pipeline();
        if (most == 0 || Chunks(f) <= most) return {};
        return {{absl::StrCat("the model has ", UnitsOf(f), " units (embedding, layers and head) for ",

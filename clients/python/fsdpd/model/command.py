@@ -15,7 +15,7 @@ from fsdpd import faults
 from fsdpd.faults import Fault
 
 INSTALL = "pip install 'CLONE/clients/python[model]'"
-MODES = ("none", "full")
+MODES = ("none", "selective", "full")
 
 
 class Interrupted(BaseException):
@@ -48,8 +48,8 @@ def number(least: float, below: float) -> Callable[[str], float]:
 
 def modes(text: str) -> list[str]:
     found = text.split(",")
-    if found not in (["none"], ["none", "full"]):
-        raise argparse.ArgumentTypeError(f"must be none or none,full (got {text!r})")
+    if found != [each for each in MODES if each in found] or "none" not in found:
+        raise argparse.ArgumentTypeError(f"must be none, alone or followed by selective or full, as in none,full (got {text!r})")
     return found
 
 
@@ -84,7 +84,7 @@ def add_export(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
                         help="data type of compute; default: bf16 on cuda, fp32 on cpu")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda", help="device of the ranks; default cuda")
     parser.add_argument("--recompute", type=modes, default=list(MODES), metavar="MODES",
-                        help="activation checkpointing modes: none or none,full; default none,full")
+                        help="activation checkpointing modes: none, selective, full; default all")
     parser.add_argument("--dropout", type=number(0, 1), metavar="P",
                         help="set the probability of every dropout; only 0 is supported")
     parser.add_argument("--initial-values", choices=["recipe", "data"], default="recipe",

@@ -12,9 +12,12 @@ import dataclasses
 import torch
 from functorch.compile import min_cut_rematerialization_partition
 from torch import fx, nn
+from torch._functorch import config
 from torch._functorch.aot_autograd import aot_export_joint_simple
 from torch._inductor.decomposition import select_decomp_table
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.checkpoint import CheckpointPolicy
+from torch.utils.flop_counter import flop_registry
 
 from fsdpd.model.units import Unit
 
@@ -29,6 +32,11 @@ CASTS = {"_to_copy", "convert_element_type"}
 
 def operation(node: fx.Node) -> str:
     return getattr(node.target, "__name__", "").split(".")[0]
+
+
+def is_product(node: fx.Node) -> bool:
+    """A matrix product, convolution or attention."""
+    return "scaled_dot_product" in operation(node) or getattr(node.target, "overloadpacket", None) in flop_registry
 
 
 @dataclasses.dataclass
@@ -103,10 +111,10 @@ def partition(unit: Unit, modes: list[str]) -> Calls:
     for mode in modes:
         if not joint.trained:
             variants.append(Variant(mode, None, None))
-        elif mode == "none":
-            variants.append(save_activations(joint))
-        else:
+        elif mode == "full":
             variants.append(Variant(mode, None, backward_call(joint, joint.graph.graph, outputs[1:], {})))
+        else:
+            variants.append(save_activations(joint, mode))
     return Calls(evaluation, variants)
 
 
@@ -115,19 +123,23 @@ def backward_call(joint: Joint, graph: fx.Graph, results: list[fx.Node | None], 
     return part(joint, graph, list(gradients.values()), list(gradients), saved) if gradients else None
 
 
-def save_activations(joint: Joint) -> Variant:
+def save_activations(joint: Joint, mode: str) -> Variant:
+    """`selective` repeats everything but matrix products and attention, also what backward then reads as a whole."""
     copied = fx.GraphModule(nn.Module(), joint.graph.graph.__class__())
     copied.graph = fx.Graph()
     copied.graph.output(copied.graph.graph_copy(joint.graph.graph, {}))
-    with torch.no_grad():
+    for node in copied.graph.nodes:
+        if is_product(node):
+            node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+    with torch.no_grad(), config.patch(aggressive_recomputation=mode == "selective"):
         forward, backward = min_cut_rematerialization_partition(
             copied, None, num_fwd_outputs=1, static_lifetime_input_indices=list(range(len(joint.values))))
     saving = Saving(joint, forward.graph, backward.graph)
     saved: list[Value] = [("SAVED", index) for index in range(len(saving.saved))]
     back = backward_call(joint, backward.graph, list(backward.graph.output_node().args[0]), saving.names)
     if not saved:
-        return Variant("none", None, back)
-    return Variant("none", part(joint, forward.graph, [saving.output, *saving.saved], [("HIDDEN", 0), *saved], {}), back)
+        return Variant(mode, None, back)
+    return Variant(mode, part(joint, forward.graph, [saving.output, *saving.saved], [("HIDDEN", 0), *saved], {}), back)
 
 
 class Saving:

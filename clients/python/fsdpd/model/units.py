@@ -187,23 +187,23 @@ class Packing:
             self.dtype = torch.promote_types(self.dtype, value.dtype)
 
     def example(self) -> torch.Tensor:
-        first = self.values[0]
-        if len(self.values) == 1:
-            return torch.empty_like(first, memory_format=torch.contiguous_format)
-        return first.new_empty((*first.shape[:2], sum(self.widths)), dtype=self.dtype)
+        return self.values[0].new_empty(sum(value.numel() for value in self.values), dtype=self.dtype)
 
     def pack(self, graph: fx.Graph, nodes: list[fx.Node]) -> fx.Node:
+        """Flat, so that pipeline stages can exchange it without knowing its shape."""
         if len(nodes) == 1:
-            return nodes[0]
+            return graph.call_function(aten.reshape.default, (nodes[0], [-1]))
         parts = []
         for node, value, width in zip(nodes, self.values, self.widths):
             part = graph.call_function(aten.reshape.default, (node, [*value.shape[:2], width]))
             parts.append(graph.call_function(aten.to.dtype, (part, self.dtype)))
-        return graph.call_function(aten.cat.default, (parts, -1))
+        return graph.call_function(aten.reshape.default, (graph.call_function(aten.cat.default, (parts, -1)), [-1]))
 
     def unpack(self, graph: fx.Graph, packed: fx.Node) -> list[fx.Node]:
         if len(self.values) == 1:
-            return [packed]
+            return [graph.call_function(aten.reshape.default, (packed, list(self.values[0].shape)))]
+        rows = [*self.values[0].shape[:2], sum(self.widths)]
+        packed = graph.call_function(aten.reshape.default, (packed, rows))
         nodes, at = [], 0
         for value, width in zip(self.values, self.widths):
             part = graph.call_function(aten.slice.Tensor, (packed, 2, at, at + width))
