@@ -144,7 +144,7 @@ void InlinePackage(const std::filesystem::path& directory, SpecText* spec) {
   v1::Package* package = spec->spec.mutable_model()->mutable_package();
   const std::string path = AbsolutePath(package->path(), directory);
   if (path.empty() || NeedsExpansion(package->path())) return;
-  absl::StatusOr<PackageContents> read = ReadPackageManifest(path);
+  absl::StatusOr<v1::PackageManifest> read = ReadPackage(path);
   if (absl::IsNotFound(read.status()))
     return;  // Nodes have it; the rules report that its fields are missing.
   if (!read.ok()) {
@@ -152,9 +152,8 @@ void InlinePackage(const std::filesystem::path& directory, SpecText* spec) {
                       "export the package again, or copy it again", spec);
     return;
   }
-  v1::Package taken = std::move(*read->manifest.mutable_model());
+  v1::Package taken = std::move(*read->mutable_model());
   taken.set_path(package->path());
-  taken.set_digest(read->digest);
   v1::Package only_path;
   only_path.set_path(package->path());
   const std::string written = package->SerializeAsString();

@@ -92,12 +92,8 @@ absl::StatusOr<v1::JobSpec> ReadJob(const std::string& json) {
   const auto parsed = google::protobuf::util::JsonStringToMessage(json, &job);
   if (!parsed.ok()) return absl::InvalidArgumentError(absl::StrCat("job spec: ", parsed.ToString()));
   if (job.model().has_package() && job.model().package().digest().empty()) {
-    const std::string path = job.model().package().path();
-    FSDPD_ASSIGN_OR_RETURN(const PackageContents contents, ReadPackageManifest(path));
-    v1::Package* const package = job.mutable_model()->mutable_package();
-    *package = contents.manifest.model();
-    package->set_path(path);
-    package->set_digest(contents.digest);
+    FSDPD_ASSIGN_OR_RETURN(const v1::PackageManifest manifest, ReadPackage(job.model().package().path()));
+    *job.mutable_model()->mutable_package() = manifest.model();
   }
   return job;
 }

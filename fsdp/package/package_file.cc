@@ -168,28 +168,29 @@ absl::Status CheckManifest(const v1::PackageManifest& manifest, const std::strin
   return absl::OkStatus();
 }
 
-absl::StatusOr<PackageContents> ParseManifest(const std::string& json, const std::string& where) {
-  PackageContents contents;
+absl::StatusOr<v1::PackageManifest> ParseManifest(const std::string& json, const std::string& where) {
+  v1::PackageManifest manifest;
   google::protobuf::util::JsonParseOptions options;
   options.ignore_unknown_fields = true;  // A newer schema has fields that this build does not know.
-  auto parsed = google::protobuf::util::JsonStringToMessage(json, &contents.manifest, options);
-  const int64_t schema = contents.manifest.schema();
+  auto parsed = google::protobuf::util::JsonStringToMessage(json, &manifest, options);
+  const int64_t schema = manifest.schema();
   if (parsed.ok() && schema > kSchema)
     return absl::FailedPreconditionError(
         absl::StrCat(where, ": has a newer format (got schema ", schema, ", want ", kSchema,
                      "); update fsdpd, or export the package with an older fsdpctl"));
   if (parsed.ok() && schema != kSchema)
     return NotPackage(where, absl::StrCat("manifest: unknown schema ", schema));
-  contents.manifest.Clear();
+  manifest.Clear();
   options.ignore_unknown_fields = false;
-  if (parsed.ok()) parsed = google::protobuf::util::JsonStringToMessage(json, &contents.manifest, options);
+  if (parsed.ok()) parsed = google::protobuf::util::JsonStringToMessage(json, &manifest, options);
   if (!parsed.ok()) {
     const std::string why(parsed.message().data(), parsed.message().size());
     return NotPackage(where, absl::StrCat("manifest: ", CutText(why, kMaxJsonErrorBytes)));
   }
-  FSDPD_RETURN_IF_ERROR(CheckManifest(contents.manifest, where));
-  contents.digest = DigestOf(json);
-  return contents;
+  FSDPD_RETURN_IF_ERROR(CheckManifest(manifest, where));
+  manifest.mutable_model()->set_path(where);
+  manifest.mutable_model()->set_digest(DigestOf(json));
+  return manifest;
 }
 
 absl::StatusOr<std::string> ManifestText(const Archive& archive) {
@@ -281,31 +282,31 @@ absl::Status CheckMembers(const Archive& archive, const v1::PackageManifest& man
 
 }  // namespace
 
-absl::StatusOr<PackageContents> ReadPackageManifest(const std::string& path) {
+absl::StatusOr<v1::PackageManifest> ReadPackage(const std::string& path) {
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<Archive> archive, OpenArchive(path));
   FSDPD_ASSIGN_OR_RETURN(const std::string json, ManifestText(*archive));
   return ParseManifest(json, path);
 }
 
-absl::StatusOr<PackageContents> UnpackPackage(const std::string& path, absl::string_view digest,
-                                              const std::string& directory) {
+absl::StatusOr<v1::PackageManifest> UnpackPackage(const std::string& path, absl::string_view digest,
+                                                  const std::string& directory) {
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<Archive> archive, OpenArchive(path));
   FSDPD_ASSIGN_OR_RETURN(const std::string json, ManifestText(*archive));
-  FSDPD_ASSIGN_OR_RETURN(PackageContents contents, ParseManifest(json, path));
-  if (contents.digest != digest)
-    return absl::FailedPreconditionError(
-        absl::StrCat(path, ": another package than the job was submitted with (got digest ", contents.digest,
-                     ", want ", digest, "); copy the package to this node, or submit the job again"));
-  FSDPD_RETURN_IF_ERROR(CheckMembers(*archive, contents.manifest));
+  FSDPD_ASSIGN_OR_RETURN(v1::PackageManifest manifest, ParseManifest(json, path));
+  if (manifest.model().digest() != digest)
+    return absl::FailedPreconditionError(absl::StrCat(
+        path, ": another package than the job was submitted with (got digest ", manifest.model().digest(),
+        ", want ", digest, "); copy the package to this node, or submit the job again"));
+  FSDPD_RETURN_IF_ERROR(CheckMembers(*archive, manifest));
   FSDPD_ASSIGN_OR_RETURN(const UniqueFd lock, LockDirectory(directory));
   const std::string done = absl::StrCat(directory, "/", kUnpacked);
-  if (access(done.c_str(), F_OK) == 0) return contents;
+  if (access(done.c_str(), F_OK) == 0) return manifest;
   std::string piece;
-  for (const v1::PackageFile& file : contents.manifest.files())
+  for (const v1::PackageFile& file : manifest.files())
     FSDPD_RETURN_IF_ERROR(Copy(*archive, archive->members.at(file.name()), file,
                                absl::StrCat(directory, "/", file.name()), &piece));
   FSDPD_RETURN_IF_ERROR(CreateFile(done).status());
-  return contents;
+  return manifest;
 }
 
 }  // namespace fsdpd

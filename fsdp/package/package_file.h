@@ -19,18 +19,14 @@
 
 namespace fsdpd {
 
-struct PackageContents {
-  v1::PackageManifest manifest;
-  std::string digest;  // As in Package.digest.
-};
-
-// Reads the manifest of the package file. Other members are not read.
-absl::StatusOr<PackageContents> ReadPackageManifest(const std::string& path);
+// Reads the manifest of the package file. Its `model` is complete, as in a job's spec: with path and digest.
+// Other members are not read.
+absl::StatusOr<v1::PackageManifest> ReadPackage(const std::string& path);
 
 // Writes all files of the package below the directory, which is created, and verifies their SHA-256 while
 // writing. The ranks of a node share a directory: the first one unpacks, and the others wait for it with a
-// file lock, which ends with the process. Returns the contents of the package.
-absl::StatusOr<PackageContents> UnpackPackage(const std::string& path, absl::string_view digest,
-                                              const std::string& directory);
+// file lock, which ends with the process. Returns the manifest, as ReadPackage().
+absl::StatusOr<v1::PackageManifest> UnpackPackage(const std::string& path, absl::string_view digest,
+                                                  const std::string& directory);
 
 }  // namespace fsdpd

@@ -32,21 +32,22 @@ std::string GoodPackage() { return PackageOf(SmallPackage(), kFiles); }
 
 TEST(PackageFile, ReadsItsManifest) {
   const TempDir dir;
-  const auto read = ReadPackageManifest(WriteFile(dir.File("a.fsdpd"), GoodPackage()));
+  const std::string path = WriteFile(dir.File("a.fsdpd"), GoodPackage());
+  const auto read = ReadPackage(path);
   ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_EQ(read->digest.size(), 64u);
-  EXPECT_EQ(read->manifest.files_size(), 3);
-  EXPECT_EQ(read->manifest.model().units(3).name(), "head");
-  EXPECT_EQ(read->manifest.model().path(), "");
+  EXPECT_EQ(read->model().digest().size(), 64u);
+  EXPECT_EQ(read->files_size(), 3);
+  EXPECT_EQ(read->model().units(3).name(), "head");
+  EXPECT_EQ(read->model().path(), path);
 }
 
 TEST(PackageFile, UnpacksAllFiles) {
   const TempDir dir;
   const std::string path = WriteFile(dir.File("a.fsdpd"), GoodPackage());
-  const std::string digest = ReadPackageManifest(path)->digest, out = dir.File("job/package");
+  const std::string digest = ReadPackage(path)->model().digest(), out = dir.File("job/package");
   const auto unpacked = UnpackPackage(path, digest, out);
   ASSERT_TRUE(unpacked.ok()) << unpacked.status();
-  EXPECT_EQ(unpacked->manifest.files_size(), 3);
+  EXPECT_EQ(unpacked->files_size(), 3);
   for (const auto& [name, bytes] : kFiles) EXPECT_EQ(ContentOf(out + "/" + name), bytes) << name;
 }
 
@@ -54,7 +55,7 @@ TEST(PackageFile, UnpacksAllFiles) {
 TEST(PackageFile, UnpacksOnceForAllRanks) {
   const TempDir dir;
   const std::string path = WriteFile(dir.File("a.fsdpd"), GoodPackage());
-  const std::string digest = ReadPackageManifest(path)->digest;
+  const std::string digest = ReadPackage(path)->model().digest();
   std::vector<std::thread> ranks;
   std::atomic<int> complete{0};
   for (int rank = 0; rank < 4; ++rank) {
@@ -75,7 +76,7 @@ TEST(PackageFile, CompletesWhatADeadRankLeft) {
   const std::string path = WriteFile(dir.File("a.fsdpd"), GoodPackage());
   std::filesystem::create_directories(dir.File("out/graphs/0"));
   WriteFile(dir.File("out/graphs/0/forward.so"), "longer than the code of graph 0");
-  ASSERT_TRUE(UnpackPackage(path, ReadPackageManifest(path)->digest, dir.File("out")).ok());
+  ASSERT_TRUE(UnpackPackage(path, ReadPackage(path)->model().digest(), dir.File("out")).ok());
   EXPECT_EQ(ContentOf(dir.File("out/graphs/0/forward.so")), "code of graph 0");
 }
 
@@ -92,7 +93,7 @@ TEST(PackageFile, ReportsTheMemberThatCannotBeWritten) {
   const TempDir dir;
   const std::string path = WriteFile(dir.File("a.fsdpd"), GoodPackage());
   WriteFile(dir.File("graphs"), "a file where a directory must be");
-  const absl::Status status = UnpackPackage(path, ReadPackageManifest(path)->digest, dir.path()).status();
+  const absl::Status status = UnpackPackage(path, ReadPackage(path)->model().digest(), dir.path()).status();
   EXPECT_FALSE(status.ok());
   EXPECT_NE(status.message().find("graphs/0/forward.so"), std::string::npos) << status;
 }
@@ -150,9 +151,9 @@ TEST(PackageFile, RefusesInvalidFiles) {
   for (const BadFile& bad : cases) {
     const TempDir dir;
     const std::string path = WriteFile(dir.File("a.fsdpd"), bad.bytes());
-    const auto read = ReadPackageManifest(path);
+    const auto read = ReadPackage(path);
     const absl::Status status =
-        read.ok() ? UnpackPackage(path, read->digest, dir.File("out")).status() : read.status();
+        read.ok() ? UnpackPackage(path, read->model().digest(), dir.File("out")).status() : read.status();
     EXPECT_TRUE(absl::IsDataLoss(status) || absl::IsFailedPrecondition(status)) << status;
     EXPECT_NE(status.message().find(bad.message), std::string::npos) << bad.message << ": " << status;
     EXPECT_NE(status.message().find(path), std::string::npos) << status;
@@ -161,8 +162,8 @@ TEST(PackageFile, RefusesInvalidFiles) {
 
 TEST(PackageFile, ReportsMissingFile) {
   const TempDir dir;
-  EXPECT_TRUE(absl::IsNotFound(ReadPackageManifest(dir.File("none.fsdpd")).status()));
-  EXPECT_TRUE(absl::IsDataLoss(ReadPackageManifest(dir.path()).status())) << "a directory";
+  EXPECT_TRUE(absl::IsNotFound(ReadPackage(dir.File("none.fsdpd")).status()));
+  EXPECT_TRUE(absl::IsDataLoss(ReadPackage(dir.path()).status())) << "a directory";
 }
 
 TEST(PackageFile, RefusesFilesThatAreNotListed) {
@@ -174,7 +175,7 @@ TEST(PackageFile, RefusesFilesThatAreNotListed) {
   manifests[2].add_buffers()->set_file(outside);
   for (const v1::PackageManifest& manifest : manifests) {
     const std::string path = WriteFile(dir.path() + "/p", ZipOf({{"manifest.json", JsonOf(manifest)}}));
-    EXPECT_THAT(std::string(ReadPackageManifest(path).status().message()),
+    EXPECT_THAT(std::string(ReadPackage(path).status().message()),
                 ::testing::HasSubstr("'../other.so' is not one of its files"));
   }
 }

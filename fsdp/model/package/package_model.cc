@@ -311,11 +311,10 @@ absl::StatusOr<std::vector<std::unique_ptr<Unit>>> MakePackageUnits(const Packag
                                                                     const std::string& directory,
                                                                     const ModelFacts& facts,
                                                                     at::Device device) {
-  FSDPD_ASSIGN_OR_RETURN(const PackageContents read, ReadPackageManifest(config.path));
-  const v1::PackageManifest& manifest = read.manifest;
+  FSDPD_ASSIGN_OR_RETURN(const v1::PackageManifest manifest, ReadPackage(config.path));
   const v1::Package& model = manifest.model();
   // Before gigabytes are unpacked. UnpackPackage reports another digest.
-  if (read.digest == config.digest) FSDPD_RETURN_IF_ERROR(CheckPlatform(model, device));
+  if (model.digest() == config.digest) FSDPD_RETURN_IF_ERROR(CheckPlatform(model, device));
   for (const v1::Package::Unit& unit : model.units()) {
     if (unit.graph() < 0 || unit.graph() >= model.graphs_size())
       return Unusable(absl::StrCat("unit ", unit.name(), " has no graph"));

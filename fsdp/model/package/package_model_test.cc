@@ -36,12 +36,12 @@ class PackageModelTest : public ::testing::Test {
     ListFiles(files, &manifest_);
     const std::string path = WriteFile(dir_.path() + "/model.fsdpd",
                                        ZipOf({{"manifest.json", JsonOf(manifest_)}, *files.begin()}));
-    const auto contents = ReadPackageManifest(path);
-    EXPECT_TRUE(contents.ok()) << contents.status();
+    const auto read = ReadPackage(path);
+    EXPECT_TRUE(read.ok()) << read.status();
     v1::JobSpec job;
     *job.mutable_model()->mutable_package() = spec_.value_or(manifest_.model());
     job.mutable_model()->mutable_package()->set_path(path);
-    job.mutable_model()->mutable_package()->set_digest(contents->digest);
+    job.mutable_model()->mutable_package()->set_digest(read->model().digest());
     const ModelConfig config = ToModelConfig(job.model());
     const auto& package = std::get<PackageConfig>(config);
     const ModelFacts facts =
