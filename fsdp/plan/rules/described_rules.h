@@ -5,6 +5,8 @@
 // tokens.
 #pragma once
 
+#include <google/protobuf/repeated_field.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -15,18 +17,23 @@ namespace fsdpd {
 
 inline constexpr int64_t kMaxDescribedVocab = 1 << 24;
 inline constexpr int64_t kMaxDescribedTokens = int64_t{1} << 34;
-inline constexpr int kMaxDescribedUnits = 1026;  // 1024 layers, embedding and head.
+inline constexpr int kMaxDescribedUnits = 1026;          // 1024 layers, embedding and head.
+inline constexpr int64_t kMaxDescribedParams = 1 << 17;  // Of all units.
 
+// Part of the job: a thousand units of a package may share one graph, so names and shapes are not copied.
 struct DescribedParam {
-  std::string name;
-  std::string full_name;  // As patterns match it.
-  std::vector<int64_t> shape;
+  const std::string* name;
+  const google::protobuf::RepeatedField<int64_t>* shape;
 };
 
-// A copy of what both kinds of model have.
+// What both kinds of model have.
 struct DescribedUnit {
+  // As patterns match it.
+  std::string FullName(const DescribedParam& param) const;
+
   std::string field;  // "model.plugin.units[3]"
   std::string name;
+  std::string module;   // Prefix of full names. Empty: none.
   std::string tied_to;  // Empty: none.
   std::string params_field;
   std::vector<DescribedParam> params;
@@ -36,7 +43,11 @@ using DescribedUnits = std::vector<DescribedUnit>;
 // Characters that are safe in patterns, log lines and file names.
 bool IsDescribedName(const std::string& name);
 
+// The name in a message: shortened, if it is longer than a valid one.
+std::string ShownName(const std::string& name);
+
 Findings CheckUnitCount(int units, const std::string& fix);
+Findings CheckParamCount(int64_t count, const std::string& fix);
 Findings CheckNames(const DescribedUnits& units);
 // `all_field`: field of a model with too many parameters.
 Findings CheckParams(const DescribedUnits& units, const std::string& all_field, const std::string& fix);

@@ -38,6 +38,14 @@ std::string GraphField(int64_t graph, absl::string_view name) {
   return absl::StrCat("model.package.graphs[", graph, "].", name);
 }
 
+// A graph has no name: the first unit that uses it identifies it.
+std::string GraphName(const v1::Package& package, int64_t graph) {
+  for (const v1::Package::Unit& unit : package.units()) {
+    if (unit.graph() == graph) return absl::StrCat("graph ", graph, " (unit ", ShownName(unit.name()), ")");
+  }
+  return absl::StrCat("graph ", graph);
+}
+
 DescribedUnits UnitsOf(const Facts& f) {
   DescribedUnits units;
   if (!IsConnected(f)) return units;
@@ -47,10 +55,9 @@ DescribedUnits UnitsOf(const Facts& f) {
     unit.name = from.name();
     unit.tied_to = from.tied_to();
     unit.params_field = GraphField(from.graph(), "params");
-    const std::string before = from.module().empty() ? "" : absl::StrCat(from.module(), ".");
+    unit.module = from.module();
     for (const v1::Package::Param& param : PackageOf(f).graphs(static_cast<int>(from.graph())).params())
-      unit.params.push_back(
-          {param.name(), before + param.name(), {param.shape().begin(), param.shape().end()}});
+      unit.params.push_back({&param.name(), &param.shape()});
   }
   return units;
 }
@@ -103,9 +110,10 @@ void CheckHeads(const v1::Package& package, Findings* findings) {
   for (int g = 0; g < package.graphs_size(); ++g) {
     const bool is_last = g == last;
     if (package.graphs(g).has_head() == is_last && (!is_last || uses[g] == 1)) continue;
-    findings->push_back({is_last ? "the last unit needs a graph of its own, with a head"
-                                 : absl::StrCat("graph ", g, " has a head, and is not that of the last unit"),
-                         kExportAgain});
+    findings->push_back(
+        {is_last ? "the last unit needs a graph of its own, with a head"
+                 : absl::StrCat(GraphName(package, g), " has a head, and is not that of the last unit"),
+         kExportAgain});
   }
 }
 
@@ -117,13 +125,18 @@ Findings ChecksUnits(const Facts& f) {
     findings.push_back({absl::StrCat("the package has ", package.graphs_size(), " graphs for ",
                                      package.units_size(), " units"),
                         kExportAgain});
+  int64_t params = 0;
   for (int u = 0; u < package.units_size(); ++u) {
     const int64_t graph = package.units(u).graph();
-    if (graph >= 0 && graph < package.graphs_size()) continue;
-    findings.push_back(
-        {absl::StrCat("unit ", package.units(u).name(), " has graph ", graph, " of ", package.graphs_size()),
-         kExportAgain, absl::StrCat("model.package.units[", u, "].graph")});
+    if (graph >= 0 && graph < package.graphs_size()) {
+      params += package.graphs(static_cast<int>(graph)).params_size();
+      continue;
+    }
+    findings.push_back({absl::StrCat("unit ", ShownName(package.units(u).name()), " has graph ", graph,
+                                     " of ", package.graphs_size()),
+                        kExportAgain, absl::StrCat("model.package.units[", u, "].graph")});
   }
+  for (Finding& each : CheckParamCount(params, kExportAgain)) findings.push_back(std::move(each));
   if (findings.empty()) CheckHeads(package, &findings);
   return findings;
 }
@@ -132,41 +145,44 @@ Findings ChecksNames(const Facts& f) {
   const DescribedUnits units = UnitsOf(f);
   Findings findings = CheckNames(units);
   for (size_t u = 0; u < units.size() && findings.empty(); ++u) {
-    const std::string& module = PackageOf(f).units(static_cast<int>(u)).module();
-    if (!module.empty() && !IsDescribedName(module))
-      findings.push_back({absl::StrCat("'", module, "' is not a valid name of a module"), kExportAgain,
-                          units[u].field + ".module"});
     for (const DescribedParam& param : units[u].params) {
-      if (!absl::StartsWith(param.full_name, ".") && !absl::EndsWith(param.full_name, ".")) continue;
-      findings.push_back({absl::StrCat("'", param.full_name, "' starts or ends with a dot"), kExportAgain,
-                          units[u].params_field});
+      const std::string full = units[u].FullName(param);
+      if (!absl::StartsWith(full, ".") && !absl::EndsWith(full, ".")) continue;
+      findings.push_back(
+          {absl::StrCat("'", full, "' starts or ends with a dot"), kExportAgain, units[u].params_field});
     }
   }
   return findings;
 }
 
 // Numbers of one graph, by field.
-Findings CheckNumbers(const v1::Package::Graph& graph, int g, bool is_last) {
+Findings CheckNumbers(const v1::Package& package, int g) {
+  const v1::Package::Graph& graph = package.graphs(g);
+  const std::string graph_name = GraphName(package, g);
+  std::string before, owner = graph_name;
   Findings findings;
-  const auto bytes = [&](const std::string& name, int64_t value, int64_t least = 0) {
-    AddFindings(CheckRange(value, least, kMaxBytes, name, kExportAgain), GraphField(g, name), &findings);
+  const auto bytes = [&](const char* name, int64_t value, int64_t least = 0) {
+    AddFindings(CheckRange(value, least, kMaxBytes, absl::StrCat(name, " of ", owner), kExportAgain),
+                GraphField(g, before + name), &findings);
   };
-  const auto flops = [&](const std::string& name, double value) {
+  const auto flops = [&](const char* name, double value) {
     if (std::isfinite(value) && value >= 0 && value <= kMaxFlops) return;
-    findings.push_back({absl::StrCat(name, " is ", value, " and must be finite and not negative"),
-                        kExportAgain, GraphField(g, name)});
+    findings.push_back(
+        {absl::StrCat(name, " of ", owner, " is ", value, " and must be finite and not negative"),
+         kExportAgain, GraphField(g, before + name)});
   };
-  bytes("output_bytes", graph.output_bytes(), is_last ? 0 : 1);
+  bytes("output_bytes", graph.output_bytes(), graph.has_head() ? 0 : 1);
   bytes("forward_bytes", graph.forward_bytes());
   bytes("backward_bytes", graph.backward_bytes());
   bytes("evaluation_workspace_bytes", graph.evaluation_workspace_bytes());
   flops("forward_flops", graph.forward_flops());
   flops("attention_flops", graph.attention_flops());
   for (int v = 0; v < std::min(graph.variants_size(), kMaxVariants); ++v) {
-    const std::string variant = absl::StrCat("variants[", v, "].");
-    bytes(variant + "saved_bytes", graph.variants(v).saved_bytes());
-    bytes(variant + "workspace_bytes", graph.variants(v).workspace_bytes());
-    flops(variant + "recomputed_flops", graph.variants(v).recomputed_flops());
+    before = absl::StrCat("variants[", v, "].");
+    owner = absl::StrCat("variant ", ShortEnumName(graph.variants(v).recompute()), " of ", graph_name);
+    bytes("saved_bytes", graph.variants(v).saved_bytes());
+    bytes("workspace_bytes", graph.variants(v).workspace_bytes());
+    flops("recomputed_flops", graph.variants(v).recomputed_flops());
   }
   return findings;
 }
@@ -176,9 +192,10 @@ Findings ChecksNumbers(const Facts& f) {
   Findings findings;
   for (int g = 0; g < PackageOf(f).graphs_size(); ++g) {
     const v1::Package::Graph& graph = PackageOf(f).graphs(g);
-    for (Finding& each : CheckNumbers(graph, g, graph.has_head())) findings.push_back(std::move(each));
+    for (Finding& each : CheckNumbers(PackageOf(f), g)) findings.push_back(std::move(each));
     if (graph.has_head() || IsComputeType(graph.output_type())) continue;
-    findings.push_back({absl::StrCat("hidden states cannot be ", ShortEnumName(graph.output_type())),
+    findings.push_back({absl::StrCat("hidden states of ", GraphName(PackageOf(f), g), " cannot be ",
+                                     ShortEnumName(graph.output_type())),
                         kExportAgain, GraphField(g, "output_type")});
   }
   return findings;
@@ -195,7 +212,8 @@ Findings ChecksVariants(const Facts& f) {
       is_known &= kinds.insert(variant.recompute()).second;
     }
     if (is_known && kinds.count(v1::RECOMPUTE_NONE) > 0) continue;
-    findings.push_back({"the variants of a graph must be different activation checkpointing modes, with none",
+    findings.push_back({absl::StrCat("the variants of ", GraphName(PackageOf(f), g),
+                                     " must be different activation checkpointing modes, with none"),
                         kExportAgain, GraphField(g, "variants")});
   }
   return findings;
@@ -217,9 +235,13 @@ Findings ChecksHead(const Facts& f) {
   const int64_t graph = PackageOf(f).units().rbegin()->graph(), vocab = PackageOf(f).vocab_size();
   const v1::Package::Head& head = PackageOf(f).graphs(static_cast<int>(graph)).head();
   const std::vector<DescribedParam> bound = BoundByHead(units);
-  const auto shape_of = [&](int64_t index) -> std::vector<int64_t> {
-    return index >= 0 && index < static_cast<int64_t>(bound.size()) ? bound[index].shape
-                                                                    : std::vector<int64_t>();
+  const auto exists = [&](int64_t index) { return index >= 0 && index < static_cast<int64_t>(bound.size()); };
+  const auto shape_of = [&](int64_t index) {
+    return exists(index) ? std::vector<int64_t>(bound[index].shape->begin(), bound[index].shape->end())
+                         : std::vector<int64_t>();
+  };
+  const auto name_of = [&](int64_t index) {
+    return exists(index) ? "parameter " + *bound[index].name : absl::StrCat("unknown parameter ", index);
   };
   const std::vector<int64_t> weight = shape_of(head.weight());
   Findings findings;
@@ -227,10 +249,10 @@ Findings ChecksHead(const Facts& f) {
     findings.push_back({why, kExportAgain, GraphField(graph, absl::StrCat("head.", name))});
   };
   if (weight.size() != 2 || weight[0] != vocab || weight[1] > kMaxHidden)
-    refuse("weight", absl::StrCat("parameter ", head.weight(), " has shape [", absl::StrJoin(weight, ", "),
+    refuse("weight", absl::StrCat(name_of(head.weight()), " has shape [", absl::StrJoin(weight, ", "),
                                   "] (want [", vocab, ", hidden size of at most 2^17])"));
   if (head.has_bias() && shape_of(head.bias()) != std::vector<int64_t>{vocab})
-    refuse("bias", absl::StrCat("parameter ", head.bias(), " is not a vector of ", vocab, " elements"));
+    refuse("bias", absl::StrCat(name_of(head.bias()), " is not a vector of ", vocab, " elements"));
   if (head.has_logit_scale() && !(std::isfinite(head.logit_scale()) && head.logit_scale() != 0))
     refuse("logit_scale",
            absl::StrCat("logit_scale is ", head.logit_scale(), " and must be finite and not 0"));
@@ -261,9 +283,10 @@ Findings ChecksRecompute(const Facts& f) {
       modes.push_back(ShortEnumName(variant.recompute()));
     }
     if (has) continue;
-    return {{absl::StrCat("unit ", package.units(u).name(), " of the package lacks this mode (got ",
-                          ShortEnumName(wanted), ", want ", absl::StrJoin(modes, " or "), ")"),
-             "leave the field out, or export the package again with the mode in --recompute"}};
+    return {
+        {absl::StrCat("unit ", ShownName(package.units(u).name()), " of the package lacks this mode (got ",
+                      ShortEnumName(wanted), ", want ", absl::StrJoin(modes, " or "), ")"),
+         "leave the field out, or export the package again with the mode in --recompute"}};
   }
   return {};
 }

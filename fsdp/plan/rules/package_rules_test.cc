@@ -1,3 +1,4 @@
+#include <absl/strings/str_cat.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -30,6 +31,29 @@ struct BadCase {
 using J = v1::JobSpec;
 using P = v1::Package;
 
+// Layers that share the graph.
+void SetLayers(int count, P* package) {
+  const v1::Package::Unit layer = package->units(1), head = package->units(3);
+  package->mutable_units()->DeleteSubrange(1, 3);
+  for (int i = 0; i < count; ++i) {
+    *package->add_units() = layer;
+    package->mutable_units(i + 1)->set_name(absl::StrCat("model.layers.", i));
+    package->mutable_units(i + 1)->set_module(absl::StrCat("model.layers.", i));
+  }
+  *package->add_units() = head;
+}
+
+// Parameters of each layer.
+void SetParams(int count, P* package) {
+  v1::Package::Graph* layer = package->mutable_graphs(1);
+  const v1::Package::Param param = layer->params(0);
+  layer->clear_params();
+  for (int i = 0; i < count; ++i) {
+    *layer->add_params() = param;
+    layer->mutable_params(i)->set_name(absl::StrCat("experts.", i));
+  }
+}
+
 std::vector<BadCase> ManifestCases() {
   return {
       {"package_path_absolute", "model.package.path", [](J*, P* p) { p->set_path("small.fsdpd"); }},
@@ -53,6 +77,16 @@ std::vector<BadCase> ManifestCases() {
       {"package_units", "model.package.units", [](J*, P* p) { p->mutable_graphs(2)->clear_head(); }},
       {"package_units", "model.package.units", [](J*, P* p) { p->mutable_graphs(1)->mutable_head(); }},
       {"package_units", "model.package.units", [](J*, P* p) { p->mutable_units(1)->set_graph(2); }},
+      {"package_units", "model.package.units",  // 200 million parameters.
+       [](J*, P* p) {
+         for (int i = 0; i < 200000; ++i) p->mutable_graphs(1)->add_params();
+         SetLayers(1000, p);
+       }},
+      {"package_params", "model.package.graphs[1].params",
+       [](J*, P* p) {
+         SetParams(4097, p);
+         SetLayers(1, p);
+       }},
       {"package_names", "model.package.units[1].name",
        [](J*, P* p) { p->mutable_units(1)->set_name("a b"); }},
       {"package_names", "model.package.units[2].name",
@@ -210,6 +244,39 @@ TEST(PackageRules, NamesTheFlagOfTheExporter) {
       Text(CheckJob(job)),
       "package_sequence_length at data.sequence_length: the package was exported for another value (got "
       "64, want 32); leave the field out, or export the package again with --sequence-length 64\n");
+}
+
+TEST(PackageRules, AcceptsHundredThousandParameters) {
+  v1::JobSpec job = PackageJob();
+  SetParams(98, job.mutable_model()->mutable_package());
+  SetLayers(1024, job.mutable_model()->mutable_package());
+  EXPECT_EQ(Text(CheckJob(job)), "");
+}
+
+// A thousand units repeat each error of their graph, whose names and shapes can be a megabyte.
+TEST(PackageRules, ShortensLongNames) {
+  v1::JobSpec job = PackageJob();
+  v1::Package* package = job.mutable_model()->mutable_package();
+  SetLayers(1000, package);
+  package->mutable_graphs(1)->mutable_params(0)->set_name(std::string(1 << 19, 'a'));
+  package->mutable_graphs(1)->mutable_params(0)->mutable_shape()->Resize(1 << 18, 0);
+  const Violations found = CheckJob(job);
+  EXPECT_EQ(found.size(), 2000u);
+  for (const Violation& each : found) ASSERT_LT(each.reason.size(), 300u) << each.rule;
+}
+
+TEST(PackageRules, NamesUnitAndVariant) {
+  v1::JobSpec job = PackageJob();
+  v1::Package* package = job.mutable_model()->mutable_package();
+  package->mutable_graphs(1)->mutable_variants(1)->set_saved_bytes(-1);
+  package->mutable_graphs(2)->mutable_head()->set_bias(0);
+  std::vector<std::string> reasons;
+  for (const Violation& each : CheckJob(job)) reasons.push_back(each.reason);
+  ASSERT_EQ(reasons.size(), 1u);
+  EXPECT_EQ(reasons[0].rfind("saved_bytes of variant full of graph 1 (unit model.layers.0) is -1 ", 0), 0u)
+      << reasons[0];
+  package->mutable_graphs(1)->mutable_variants(1)->set_saved_bytes(0);
+  EXPECT_EQ(CheckJob(job)[0].reason, "parameter model.norm.weight is not a vector of 96 elements");
 }
 
 TEST(PackageRules, AcceptsTiedHead) {

@@ -31,13 +31,11 @@ DescribedUnits UnitsOf(const Facts& f) {
   for (const v1::Plugin::Unit& from : PluginOf(f).units()) {
     DescribedUnit& unit = units.emplace_back();
     unit.field = absl::StrCat("model.plugin.units[", units.size() - 1, "]");
-    unit.name = from.name();
+    unit.name = unit.module = from.name();
     unit.tied_to = from.tied_to();
     unit.params_field = unit.field + ".params";
     for (const v1::Plugin::Param& param : from.params())
-      unit.params.push_back({param.name(),
-                             absl::StrCat(from.name(), ".", param.name()),
-                             {param.shape().begin(), param.shape().end()}});
+      unit.params.push_back({&param.name(), &param.shape()});
   }
   return units;
 }
@@ -50,7 +48,7 @@ Findings ChecksNumbers(const Facts& f) {
     const v1::Plugin::Unit& unit = PluginOf(f).units(u);
     const auto check = [&](const char* name, int64_t values, int64_t least) {
       if (values >= least && values <= kMaxValues) return;
-      findings.push_back({absl::StrCat(name, " of unit ", unit.name(), " is ", values,
+      findings.push_back({absl::StrCat(name, " of unit ", ShownName(unit.name()), " is ", values,
                                        " and must be between ", least, " and 2^24 values per token"),
                           kDescribeAgain, UnitField(u, name)});
     };
@@ -62,9 +60,9 @@ Findings ChecksNumbers(const Facts& f) {
         unit.flops_per_token() <= kMaxFlops) {
       continue;
     }
-    findings.push_back({absl::StrCat("flops_per_token of unit ", unit.name(), " is ", unit.flops_per_token()),
-                        "write a finite number that is not negative, or leave it out",
-                        UnitField(u, "flops_per_token")});
+    findings.push_back(
+        {absl::StrCat("flops_per_token of unit ", ShownName(unit.name()), " is ", unit.flops_per_token()),
+         "write a finite number that is not negative, or leave it out", UnitField(u, "flops_per_token")});
   }
   return findings;
 }
