@@ -4,7 +4,8 @@
 // write access to these directories decides what runs.
 #pragma once
 
-#include <string>
+#include <absl/status/status.h>
+
 #include <vector>
 
 #include "agent/launch/path_roots.h"
@@ -12,8 +13,8 @@
 
 namespace fsdpd {
 
-// Returns the reason to refuse the model of a job; "" to accept it, as models that are not loaded from a
-// file.
-std::string PluginError(const v1::Model& model, const std::vector<PathRoot>& dirs);
+// Accepts models that are not loaded from a file. PERMISSION_DENIED outside of `dirs`, UNAVAILABLE if the
+// file cannot be read.
+absl::Status CheckPlugin(const v1::Model& model, const std::vector<PathRoot>& dirs);
 
 }  // namespace fsdpd

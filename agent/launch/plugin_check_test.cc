@@ -21,7 +21,7 @@ class PluginCheckTest : public testing::Test {
   static std::string PluginErrorOf(const std::string& path, const std::vector<PathRoot>& dirs) {
     v1::Model model;
     model.mutable_plugin()->set_path(path);
-    return PluginError(model, dirs);
+    return std::string(CheckPlugin(model, dirs).message());
   }
 
   TempDir dir_;
@@ -46,11 +46,11 @@ TEST_F(PluginCheckTest, RejectsAllWithoutPluginDirs) {
 
 TEST_F(PluginCheckTest, ChecksPackagesToo) {
   v1::Model model;
-  EXPECT_EQ(PluginError(model, {}), "") << "a preset";
+  EXPECT_TRUE(CheckPlugin(model, {}).ok()) << "a preset";
   const std::string path = dir_.File("allowed/mine.so");
   model.mutable_package()->set_path(path);
-  EXPECT_EQ(PluginError(model, allowed_), "");
-  EXPECT_EQ(PluginError(model, {}),
+  EXPECT_TRUE(CheckPlugin(model, allowed_).ok());
+  EXPECT_EQ(CheckPlugin(model, {}).message(),
             "model.package.path: '" + path + "' is not loaded on this node: its agent has no --plugin-dir");
 }
 

@@ -10,9 +10,8 @@ v1::ErrorClass CauseOf(const LaunchRefusal& refusal) {
   v1::ErrorClass fault;
   fault.set_kind(refusal.fault);
   // The next attempt would find the same --plugin-dir and --path-root.
-  fault.set_permanent(refusal.fault == v1::ErrorClass::KIND_CONFIGURATION);
-  // Another node may resolve the path.
-  fault.set_node_only(refusal.fault == v1::ErrorClass::KIND_DATA);
+  fault.set_permanent(refusal.fault == v1::ErrorClass::KIND_CONFIGURATION && !refusal.node_only);
+  fault.set_node_only(refusal.node_only);
   return fault;
 }
 
@@ -22,12 +21,17 @@ LaunchRefusal RefusalOf(const v1::Launch& launch, const NodeUse& use, const std:
     return {std::string(status.message()), v1::ErrorClass::KIND_NODE};
   const std::string why = LaunchError(launch, use);
   if (!why.empty()) return {why};
-  const std::string no_plugin = PluginError(launch.spec().model(), plugin_dirs);
-  if (!no_plugin.empty()) return {no_plugin, v1::ErrorClass::KIND_CONFIGURATION};
-  const absl::Status paths = CheckPaths(launch.spec(), path_roots);
-  // A path that cannot be resolved now may exist later, so this is not a configuration error.
-  return {std::string(paths.message()),
-          absl::IsPermissionDenied(paths) ? v1::ErrorClass::KIND_CONFIGURATION : v1::ErrorClass::KIND_DATA};
+  // A path that cannot be resolved now may exist later, or on another node.
+  LaunchRefusal refusal;
+  refusal.fault = v1::ErrorClass::KIND_CONFIGURATION;
+  absl::Status status = CheckPlugin(launch.spec().model(), plugin_dirs);
+  if (status.ok()) {
+    status = CheckPaths(launch.spec(), path_roots);
+    if (!absl::IsPermissionDenied(status)) refusal.fault = v1::ErrorClass::KIND_DATA;
+  }
+  refusal.reason = std::string(status.message());
+  refusal.node_only = !absl::IsPermissionDenied(status);
+  return refusal;
 }
 
 }  // namespace fsdpd

@@ -18,6 +18,7 @@ struct LaunchRefusal {
   v1::ErrorClass::Kind fault = v1::ErrorClass::KIND_UNSPECIFIED;
   // The launch was accepted and failed before its ranks ran, so its attempt number is not stale.
   bool started = false;
+  bool node_only = false;  // Another node may accept the launch.
 };
 
 // The fault that the exits of the refused launch carry.

@@ -72,6 +72,20 @@ TEST_F(RankSupervisorLaunchTest, NamesDirectoryForPackage) {
   const v1::RankExit refused = events_.AwaitExit(2);
   EXPECT_TRUE(absl::StrContains(refused.error(), "model.package.path: ")) << refused.error();
   EXPECT_EQ(refused.error_class().kind(), v1::ErrorClass::KIND_CONFIGURATION);
+  EXPECT_TRUE(refused.error_class().permanent());
+}
+
+// Its file system may not be mounted yet.
+TEST_F(RankSupervisorLaunchTest, AnotherNodeMayHaveAMissingPackage) {
+  options_.plugin_dirs = {ResolvePathRoot(dir_.path()).value()};
+  Start();
+  v1::Launch launch = Launch("train", 1, {0});
+  launch.mutable_spec()->mutable_model()->mutable_package()->set_path(dir_.File("mine.fsdpd"));
+  supervisor_->Launch(launch);
+  const v1::ErrorClass fault = events_.AwaitExit(0).error_class();
+  EXPECT_EQ(fault.kind(), v1::ErrorClass::KIND_CONFIGURATION);
+  EXPECT_TRUE(fault.node_only());
+  EXPECT_FALSE(fault.permanent());
 }
 
 TEST_F(RankSupervisorLaunchTest, DoesNotAcknowledgeARefusedLaunch) {

@@ -47,7 +47,8 @@ v1::FailureCause CauseOf(const v1::Job::Failure& failure) {
 }
 
 bool IsOfFiles(v1::FailureCause cause) {
-  return cause == v1::FAILURE_CAUSE_CONFIGURATION || cause == v1::FAILURE_CAUSE_DATA;
+  return cause == v1::FAILURE_CAUSE_CONFIGURATION || cause == v1::FAILURE_CAUSE_DATA ||
+         cause == v1::FAILURE_CAUSE_DISK;
 }
 
 // Newest first, without attempts whose node shut down gracefully, which are not failures.
@@ -147,7 +148,7 @@ void KeepFailedAttempt(v1::Job* job) {
 
 std::string WhyNoRetry(const v1::Job& job, v1::Job::Failure* failure) {
   if (failure->error_class().permanent()) return "another attempt would fail in the same way";
-  if (failure->cause() == v1::FAILURE_CAUSE_DISK)
+  if (failure->cause() == v1::FAILURE_CAUSE_DISK && !failure->error_class().node_only())
     return "another attempt would fail in the same way: free disk space for the checkpoint; "
            "`fsdpctl retry` resumes from the newest checkpoint, or starts over without one";
   if (IsOfFiles(failure->cause())) {

@@ -6,7 +6,8 @@
 //     data error before the job's first step, because a user must fix it. Exception: ErrorClass.node_only is
 //     retried once, on another node if one has capacity. After a step the files were readable once and may
 //     return (a volume that was not mounted), so more attempts follow.
-//   * A final checkpoint without disk space ends the job: another attempt would train to the end again.
+//   * A final checkpoint without disk space ends the job: another attempt would train to the end again. A
+//     full disk of one node (ErrorClass.node_only) is like an error of its files.
 //   * With checkpoints, three attempts in a row without progress over the one before end the job, regardless
 //     of restart.max_attempts. Attempts that failed because of a node do not count.
 //   * A node is blamed if the job did not cause the failure: the node or its agent was lost, a device did not

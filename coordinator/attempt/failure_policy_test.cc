@@ -139,7 +139,8 @@ TEST_F(NoOtherTest, WrongPathBeforeFirstStepIsNotRetried) {
 }
 
 TEST_F(NoOtherTest, NodeOnlyErrorIsRetriedOnce) {
-  for (const auto kind : {v1::ErrorClass::KIND_DATA, v1::ErrorClass::KIND_CONFIGURATION}) {
+  for (const auto kind :
+       {v1::ErrorClass::KIND_DATA, v1::ErrorClass::KIND_CONFIGURATION, v1::ErrorClass::KIND_DISK}) {
     job_.set_attempt(0);
     job_.clear_failed_attempts();
     EXPECT_EQ(Fail(OfNodeOnly(kind)), "");

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/errno_status.h"
 #include "fsdp/comm/window.h"
 #include "fsdp/engine/bad_step.h"
 #include "fsdp/engine/error_cause.h"
@@ -62,7 +63,12 @@ absl::StatusOr<std::vector<std::unique_ptr<Unit>>> UnitsOf(const TrainerOptions&
   const bool from_file = std::holds_alternative<PluginConfig>(plan.spec.model) ||
                          std::holds_alternative<PackageConfig>(plan.spec.model);
   if (units.ok() || !from_file) return units;
-  return WithFileCause(v1::ErrorClass::KIND_CONFIGURATION, /*by_all=*/false, units.status());
+  if (IsDiskFull(units.status()))
+    return WithNodeCause(v1::ErrorClass::KIND_DISK,
+                         Annotated(units.status(),
+                                   "package: no disk space to unpack it; free space, or start "
+                                   "the agent with another --work-dir: "));
+  return WithNodeFileCause(v1::ErrorClass::KIND_CONFIGURATION, units.status());
 }
 
 // Memory for the buffers of collectives. On GPUs with peers it is registered with all their communicators, so

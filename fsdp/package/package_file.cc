@@ -9,6 +9,7 @@
 #include <openssl/evp.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,6 +25,8 @@
 #include "base/errno_status.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
+#include "fsdp/checkpoint/format/durable_file.h"
+#include "fsdp/checkpoint/format/part_directory.h"
 #include "fsdp/checkpoint/format/zip.h"
 
 namespace fsdpd {
@@ -207,24 +210,19 @@ absl::StatusOr<std::string> ManifestText(const Archive& archive) {
   return text;
 }
 
-// Creates the file with its directories. A rank that died while it unpacked may have left it.
-absl::StatusOr<UniqueFd> CreateFile(const std::string& path) {
+// Opens `path`, and creates `directory` before.
+absl::StatusOr<UniqueFd> OpenIn(const std::string& directory, const std::string& path, int flags) {
   std::error_code error;
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
+  std::filesystem::create_directories(directory, error);
   if (error) return ErrnoStatus(absl::StrCat(path, ": create directory"), error.value());
-  UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+  UniqueFd fd(open(path.c_str(), flags | O_CLOEXEC, 0600));
   if (!fd.valid()) return ErrnoStatus(absl::StrCat(path, ": create"));
   return fd;
 }
 
-absl::Status WriteAll(int fd, absl::string_view bytes, const std::string& path) {
-  while (!bytes.empty()) {
-    const ssize_t written = write(fd, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return ErrnoStatus(absl::StrCat(path, ": write"));
-    bytes.remove_prefix(static_cast<size_t>(written));
-  }
-  return absl::OkStatus();
+// A rank that died while it unpacked may have left the file.
+absl::StatusOr<UniqueFd> CreateFile(const std::string& path) {
+  return OpenIn(std::filesystem::path(path).parent_path(), path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW);
 }
 
 // Copies a member to `path`. `piece`: memory to copy with.
@@ -237,7 +235,7 @@ absl::Status Copy(const Archive& archive, const ZipMember& member, const v1::Pac
     FSDPD_RETURN_IF_ERROR(
         archive.Read(member.begin + done, static_cast<int64_t>(piece->size()), piece->data()));
     hash.Add(*piece);
-    FSDPD_RETURN_IF_ERROR(WriteAll(out.get(), *piece, path));
+    FSDPD_RETURN_IF_ERROR(WriteAt(out.get(), path, done, {{piece->data(), piece->size()}}));
     done += static_cast<int64_t>(piece->size());
   }
   // Quotas and network file systems report full disks here.
@@ -249,11 +247,7 @@ absl::Status Copy(const Archive& archive, const ZipMember& member, const v1::Pac
 
 // The lock ends with the descriptor.
 absl::StatusOr<UniqueFd> LockDirectory(const std::string& directory) {
-  std::error_code error;
-  std::filesystem::create_directories(directory, error);
-  if (error) return ErrnoStatus(absl::StrCat(directory, ": create directory"), error.value());
-  UniqueFd fd(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd.valid()) return ErrnoStatus(directory);
+  FSDPD_ASSIGN_OR_RETURN(UniqueFd fd, OpenIn(directory, directory, O_RDONLY | O_DIRECTORY));
   while (flock(fd.get(), LOCK_EX) != 0) {
     if (errno != EINTR) return ErrnoStatus(absl::StrCat(directory, ": lock"));
   }
@@ -280,6 +274,32 @@ absl::Status CheckMembers(const Archive& archive, const v1::PackageManifest& man
   return absl::OkStatus();
 }
 
+// Before gigabytes are written: there is space, and code can be loaded from the directory.
+absl::Status CheckDisk(const std::string& directory, const v1::PackageManifest& manifest) {
+  struct statvfs disk = {};
+  if (statvfs(directory.c_str(), &disk) != 0) return ErrnoStatus(absl::StrCat("statvfs ", directory));
+  if ((disk.f_flag & ST_NOEXEC) != 0)
+    return absl::FailedPreconditionError(
+        absl::StrCat(directory,
+                     ": is on a file system that is mounted with noexec, and cannot contain the "
+                     "package's code; start the agent with another --work-dir"));
+  int64_t bytes = 0;  // At most the size of the archive: CheckMembers().
+  for (const v1::PackageFile& file : manifest.files()) bytes += file.bytes();
+  return CheckFreeSpace(absl::StrCat(directory, "/", kUnpacked), bytes);
+}
+
+absl::Status Unpack(const Archive& archive, const v1::PackageManifest& manifest,
+                    const std::string& directory) {
+  const std::string done = absl::StrCat(directory, "/", kUnpacked);
+  if (access(done.c_str(), F_OK) == 0) return absl::OkStatus();
+  FSDPD_RETURN_IF_ERROR(CheckDisk(directory, manifest));
+  std::string piece;
+  for (const v1::PackageFile& file : manifest.files())
+    FSDPD_RETURN_IF_ERROR(Copy(archive, archive.members.at(file.name()), file,
+                               absl::StrCat(directory, "/", file.name()), &piece));
+  return CreateFile(done).status();
+}
+
 }  // namespace
 
 absl::StatusOr<v1::PackageManifest> ReadPackage(const std::string& path) {
@@ -299,14 +319,12 @@ absl::StatusOr<v1::PackageManifest> UnpackPackage(const std::string& path, absl:
         ", want ", digest, "); copy the package to this node, or submit the job again"));
   FSDPD_RETURN_IF_ERROR(CheckMembers(*archive, manifest));
   FSDPD_ASSIGN_OR_RETURN(const UniqueFd lock, LockDirectory(directory));
-  const std::string done = absl::StrCat(directory, "/", kUnpacked);
-  if (access(done.c_str(), F_OK) == 0) return manifest;
-  std::string piece;
+  const absl::Status unpacked = Unpack(*archive, manifest, directory);
+  if (unpacked.ok()) return manifest;
+  std::error_code ignored;
   for (const v1::PackageFile& file : manifest.files())
-    FSDPD_RETURN_IF_ERROR(Copy(*archive, archive->members.at(file.name()), file,
-                               absl::StrCat(directory, "/", file.name()), &piece));
-  FSDPD_RETURN_IF_ERROR(CreateFile(done).status());
-  return manifest;
+    std::filesystem::remove(absl::StrCat(directory, "/", file.name()), ignored);
+  return unpacked;
 }
 
 }  // namespace fsdpd

@@ -6,8 +6,8 @@
 // graphs are valid is up to the rules (model.package) and the engine.
 //
 // Thread-safe. Errors name the file and the member: NOT_FOUND or UNAVAILABLE if a file cannot be read or
-// written, DATA_LOSS for an archive that is damaged or not a package, FAILED_PRECONDITION for a newer format
-// or another package than expected.
+// written (IsDiskFull() without space), DATA_LOSS for an archive that is damaged or not a package,
+// FAILED_PRECONDITION for a newer format, another package than expected, or a directory without execution.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -25,7 +25,7 @@ absl::StatusOr<v1::PackageManifest> ReadPackage(const std::string& path);
 
 // Writes all files of the package below the directory, which is created, and verifies their SHA-256 while
 // writing. The ranks of a node share a directory: the first one unpacks, and the others wait for it with a
-// file lock, which ends with the process. Returns the manifest, as ReadPackage().
+// file lock, which ends with the process. An error leaves no files. Returns the manifest, as ReadPackage().
 absl::StatusOr<v1::PackageManifest> UnpackPackage(const std::string& path, absl::string_view digest,
                                                   const std::string& directory);
 

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <filesystem>
@@ -11,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/errno_status.h"
 #include "base/temp_dir.h"
 #include "fsdp/package/testing/package_writer.h"
 #include "fsdp/plan/spec/testing/small_package.h"
@@ -96,6 +99,26 @@ TEST(PackageFile, ReportsTheMemberThatCannotBeWritten) {
   const absl::Status status = UnpackPackage(path, ReadPackage(path)->model().digest(), dir.path()).status();
   EXPECT_FALSE(status.ok());
   EXPECT_NE(status.message().find("graphs/0/forward.so"), std::string::npos) << status;
+}
+
+// Files may have 4 KiB, of the 5 MiB of the second one.
+TEST(PackageFile, LeavesNoFilesOnFullDisk) {
+  const TempDir dir;
+  const std::string path = WriteFile(dir.File("a.fsdpd"), GoodPackage());
+  const std::string digest = ReadPackage(path)->model().digest();
+  signal(SIGXFSZ, SIG_IGN);
+  rlimit before;
+  getrlimit(RLIMIT_FSIZE, &before);
+  rlimit small = before;
+  small.rlim_cur = 4096;
+  setrlimit(RLIMIT_FSIZE, &small);
+  const absl::Status status = UnpackPackage(path, digest, dir.File("out")).status();
+  setrlimit(RLIMIT_FSIZE, &before);
+  EXPECT_TRUE(IsDiskFull(status)) << status;
+  EXPECT_NE(status.message().find("graphs/1/forward.so"), std::string::npos) << status;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(dir.File("out")))
+    EXPECT_TRUE(entry.is_directory()) << entry.path();
+  EXPECT_TRUE(UnpackPackage(path, digest, dir.File("out")).ok());
 }
 
 struct BadFile {

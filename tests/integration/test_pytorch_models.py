@@ -1,10 +1,12 @@
 """Tests of docs/pytorch_models.md: its model is exported and trained, and loaded into PyTorch. And of packages without their
 compiled code: who may run them, and what a spec and a node reject."""
 
+import hashlib
 import importlib.util
 import json
 import pathlib
 import shutil
+import subprocess
 import zipfile
 
 import pytest
@@ -14,7 +16,9 @@ import yaml
 
 from harness import pages
 from harness.cluster import Cluster
+from harness.small_disk import small_disk
 from harness.specs import corpus, spec
+from harness.stubs import event
 
 PAGE = "docs/pytorch_models.md"
 # The export compiles eight libraries, of about ten seconds of one core each, while other tests run.
@@ -36,18 +40,25 @@ MODEL = {
 }
 
 
-def write_package(path, model=MODEL):
-    manifest = {"schema": 1, "model": model, "graphs": [{} for _ in model["graphs"]], "units": [{} for _ in model["units"]]}
+def write_package(path, model=MODEL, **files):
+    manifest = {"schema": 1, "model": model, "graphs": [{} for _ in model["graphs"]], "units": [{} for _ in model["units"]],
+                "files": [{"name": name, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+                          for name, content in files.items()]}
     with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("manifest.json", json.dumps(manifest))
+        for name, content in {"manifest.json": json.dumps(manifest), **files}.items():
+            archive.writestr(name, content)
     return path
 
 
 def package_spec(cluster, path, **others):
     train = {"steps": 5, "global_batch": 1}
     made = {**spec(), "model": {"package": {"path": str(path)}}, "data": {"synthetic": {}}, "train": train,
-            "precision": {}, "resources": {"nodes": 1}}
+            "precision": {}, "resources": {"nodes": 1}, "restart": {"max_attempts": 3}}
     return cluster.write_spec({**made, **others})
+
+
+def submit_package(cluster, path):
+    return json.loads(cluster.ctl("submit", "-f", package_spec(cluster, path), "-o", "json").expect(0).out)["id"]
 
 
 def test_package_requires_agent_directory(own, tmp_path):
@@ -87,8 +98,7 @@ def test_job_must_have_shape_of_package(cluster, directory, others, rule):
 
 def test_package_outside_directory_is_not_loaded(cluster, tmp_path):
     path = write_package(tmp_path / "mine.fsdpd")
-    job = json.loads(cluster.ctl("submit", "-f", package_spec(cluster, path), "-o", "json").expect(0).out)["id"]
-    failed = cluster.wait_state(job, "FAILED")
+    failed = cluster.wait_state(submit_package(cluster, path), "FAILED")
     assert f"model.package.path: '{path}'" in failed.reason and "outside of --plugin-dir" in failed.reason, failed.reason
 
 
@@ -97,6 +107,38 @@ def test_damaged_package_is_reported_at_its_field(cluster, directory):
     path.write_text("text")
     refused = cluster.ctl("submit", "-f", package_spec(cluster, path)).expect(3)
     assert "[package_unreadable]" in refused.err and "is not a package of fsdpctl model export" in refused.err, refused
+
+
+def fails_twice(cluster, job):
+    failed = cluster.wait_state(job, "FAILED")
+    assert failed.attempt == 2 and "failed in the same way" in failed.reason, failed.reason
+    return failed
+
+
+def test_work_dir_without_space_or_execution_is_named(own, tmp_path):
+    runs = {**MODEL, "target": "x86-64-v3", "torch_version": torch.__version__}
+    path = write_package(tmp_path / "big.fsdpd", runs, values=bytes(8 << 20))
+    with small_disk(tmp_path / "work", size="4m") as work, own(agents=0) as cluster:
+        cluster.start_agent("node-0", plugin_dir=tmp_path, work_dir=work)
+        failed = fails_twice(cluster, submit_package(cluster, path))
+        assert failed.failure.cause == event.FAILURE_CAUSE_DISK and "needs 8.00 MiB, but only " in failed.reason, failed
+        assert "another --work-dir" in failed.reason and str(work) in failed.reason, failed.reason
+        subprocess.run(["mount", "-o", "remount,noexec,size=64m", work], check=True)
+        failed = fails_twice(cluster, submit_package(cluster, path))
+        assert failed.failure.cause == event.FAILURE_CAUSE_CONFIGURATION, failed
+        assert "noexec" in failed.reason and "another --work-dir" in failed.reason and str(work) in failed.reason, failed
+
+
+def test_missing_package_is_tried_on_another_node(own, tmp_path):
+    path = write_package(tmp_path / "missing.fsdpd")
+    with own(agents=0) as cluster:
+        job = submit_package(cluster, path)
+        path.unlink()
+        for name in ("node-0", "node-1"):
+            cluster.start_agent(name, plugin_dir=tmp_path)
+        failed = fails_twice(cluster, job)
+        assert f"model.package.path: '{path}' cannot be loaded" in failed.reason, failed.reason
+        assert {each.node for each in failed.failed_attempts} == {"node-0", "node-1"}, failed.failed_attempts
 
 
 # --- The model of the page.

@@ -194,8 +194,9 @@ absl::Status CheckFreeSpace(const std::string& target, int64_t bytes) {
   if (statvfs(parent.c_str(), &disk) != 0) return ErrnoStatus(absl::StrCat("statvfs ", parent));
   const auto free = static_cast<int64_t>(disk.f_bavail) * static_cast<int64_t>(disk.f_frsize);
   if (bytes <= free) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat(parent, ": not enough disk space (need ", HumanBytes(bytes),
-                                             ", free: ", HumanBytes(free), ")"));
+  return ErrnoStatus(
+      absl::StrCat(parent, ": needs ", HumanBytes(bytes), ", but only ", HumanBytes(free), " is free"),
+      ENOSPC);
 }
 
 }  // namespace fsdpd

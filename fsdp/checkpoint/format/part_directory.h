@@ -62,7 +62,7 @@ class PartDirectory {
   bool committed_ = false;
 };
 
-// UNAVAILABLE if the disk for a directory at this path has less free space.
+// UNAVAILABLE and IsDiskFull() if the disk for a directory or file at this path has less free space.
 absl::Status CheckFreeSpace(const std::string& target, int64_t bytes);
 
 }  // namespace fsdpd

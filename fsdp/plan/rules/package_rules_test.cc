@@ -54,22 +54,8 @@ void SetParams(int count, P* package) {
   }
 }
 
-std::vector<BadCase> ManifestCases() {
+std::vector<BadCase> UnitCases() {
   return {
-      {"package_path_absolute", "model.package.path", [](J*, P* p) { p->set_path("small.fsdpd"); }},
-      {"package_path_absolute", "model.package.path", [](J*, P* p) { p->set_path("/a/../b.fsdpd"); }},
-      {"package_digest", "model.package.digest", [](J*, P* p) { p->set_digest("abc"); }},
-      {"package_digest", "model.package.digest", [](J*, P* p) { p->set_digest(std::string(64, 'A')); }},
-      {"package_shape", "model.package.vocab_size", [](J*, P* p) { p->clear_vocab_size(); }},
-      {"package_shape", "model.package.sequence_length",
-       [](J* j, P* p) {
-         p->set_sequence_length(-1);
-         j->mutable_data()->set_sequence_length(32);
-       }},
-      {"package_shape", "model.package.micro_batch_size",
-       [](J*, P* p) { p->set_micro_batch_size((1 << 14) + 1); }},
-      {"package_types", "model.package.compute", [](J*, P* p) { p->clear_compute(); }},
-      {"package_types", "model.package.device", [](J*, P* p) { p->set_device(static_cast<v1::Device>(77)); }},
       {"package_units", "model.package.units", [](J*, P* p) { p->clear_units(), p->clear_graphs(); }},
       {"package_units", "model.package.units[1].graph", [](J*, P* p) { p->mutable_units(1)->set_graph(3); }},
       {"package_units", "model.package.units[1].graph", [](J*, P* p) { p->mutable_units(1)->set_graph(-1); }},
@@ -108,6 +94,25 @@ std::vector<BadCase> ManifestCases() {
          p->mutable_units(1)->set_tied_to("model.embed_tokens");
          p->mutable_units(2)->set_tied_to("model.embed_tokens");
        }},
+  };
+}
+
+std::vector<BadCase> ManifestCases() {
+  return {
+      {"package_path_absolute", "model.package.path", [](J*, P* p) { p->set_path("small.fsdpd"); }},
+      {"package_path_absolute", "model.package.path", [](J*, P* p) { p->set_path("/a/../b.fsdpd"); }},
+      {"package_digest", "model.package.digest", [](J*, P* p) { p->set_digest("abc"); }},
+      {"package_digest", "model.package.digest", [](J*, P* p) { p->set_digest(std::string(64, 'A')); }},
+      {"package_shape", "model.package.vocab_size", [](J*, P* p) { p->clear_vocab_size(); }},
+      {"package_shape", "model.package.sequence_length",
+       [](J* j, P* p) {
+         p->set_sequence_length(-1);
+         j->mutable_data()->set_sequence_length(32);
+       }},
+      {"package_shape", "model.package.micro_batch_size",
+       [](J*, P* p) { p->set_micro_batch_size((1 << 14) + 1); }},
+      {"package_types", "model.package.compute", [](J*, P* p) { p->clear_compute(); }},
+      {"package_types", "model.package.device", [](J*, P* p) { p->set_device(static_cast<v1::Device>(77)); }},
       {"package_numbers", "model.package.graphs[0].output_bytes",
        [](J*, P* p) { p->mutable_graphs(0)->clear_output_bytes(); }},
       {"package_numbers", "model.package.graphs[0].output_type",
@@ -216,7 +221,8 @@ TEST(PackageRules, FillsWhatThePackageFixes) {
 
 TEST(PackageRules, EachCaseViolatesOnlyItsRule) {
   std::vector<BadCase> cases = ManifestCases();
-  for (const BadCase& bad : JobCases()) cases.push_back(bad);
+  for (const std::vector<BadCase>& more : {UnitCases(), JobCases()})
+    cases.insert(cases.end(), more.begin(), more.end());
   std::set<std::string> broken;
   for (const BadCase& bad : cases) {
     v1::JobSpec job = PackageJob();
