@@ -1,4 +1,4 @@
-"""Tests of `fsdpctl model export`: packages of models of transformers and of a user's file, run from their manifests only
+"""Tests of `fsdpctl model export` and `check`: packages of models of transformers and of a user's file, run from their manifests only
 (package_runner.py), against autograd of the original module; and models that are not supported."""
 
 import os
@@ -422,6 +422,54 @@ REFUSALS = {
 }
 
 
+def check_words(*words):
+    return ("check", *words, "--sequence-length", SHAPE.sequence, "--micro-batch-size", SHAPE.micro_batch)
+
+
+def test_check_prints_units(run, tmp_path):
+    (tmp_path / "model.py").write_text(TWO_STREAMS)
+    code, out, error = run(*check_words("model.py:build"))
+    assert (code, error) == (0, "fsdpctl model: embed.weight: the row of padding_idx starts with the values of the other rows, "
+                                "not with zeros\n")
+    assert re.sub(" +", " ", out).splitlines() == [
+        "UNIT COUNT PARAMETERS", "embedding 1 3,138", "layers.0 to layers.1 2 4,384", "head 1 3,232", "", "parameters: 15,138",
+        "final linear layer: out.weight and out.bias, scale 0.5, soft cap 3"]
+
+
+@pytest.mark.parametrize("old, new, message", [
+    ("nn.Dropout(0.0)", "nn.Dropout(0.1)", "model.py:14 "),
+    # What export refuses only without --initial-values data is a note.
+    ("self.dropout = ", "nn.init.orthogonal_(self.linear.weight)\n        self.dropout = ", "linear.weight: its initial values have"),
+    ("self.dropout = ", "self.scale = float(self.linear.weight[0, 0])\n        self.dropout = ", "reads values of parameters"),
+])
+def test_check_reports_what_export_refuses(run, tmp_path, old, new, message):
+    (tmp_path / "model.py").write_text(SMALL.replace(old, new))
+    code, out, error = run(*check_words("model.py:build"))
+    assert message in error and (code, "UNIT" in out) in ([(0, True)] if "initial-values data" in error else [(2, False)]), error
+
+
+@pytest.mark.parametrize("mode", ["none", "none,full"])
+def test_check_finds_incorrect_gradient(run, tmp_path, monkeypatch, mode):
+    (tmp_path / "model.py").write_text(TWO_STREAMS)
+    gradients = partition.Joint.gradients
+
+    def swapped(joint, results):
+        found = gradients(joint, results)
+        if ("GRAD_PARAM", 4) in found:  # A layer, in which the first two are weight and bias of a norm.
+            found["GRAD_PARAM", 0], found["GRAD_PARAM", 1] = found["GRAD_PARAM", 1], found["GRAD_PARAM", 0]
+        return found
+    monkeypatch.setattr(partition.Joint, "gradients", swapped)
+    code, _, error = run(*check_words("model.py:build", "--recompute", mode))
+    assert code == 2 and "the gradient of layers.0.norm.weight differs from autograd's by" in error, error
+
+
+def test_documented_check_prints_documented_units(run, tmp_path):
+    page = (ROOT / "docs/pytorch_models.md").read_text()
+    (tmp_path / "my_model.py").write_text(re.search(r"```python\n(# my_model.py.*?)```", page, re.DOTALL)[1])
+    words, shown = re.search(r"^fsdpctl model (check my_model.*?)\n```.*?^```\n(.*?)^```", page, re.MULTILINE | re.DOTALL).groups()
+    assert run(*shlex.split(words)) == (0, shown, "")
+
+
 @pytest.mark.parametrize("name", REFUSALS)
 def test_refuses_model(run, tmp_path, name):
     old, new, message = REFUSALS[name]
@@ -502,6 +550,6 @@ def test_accepts_documented_commands():
     parser = command.arguments_parser()
     helps = [sub.epilog for action in parser._subparsers._group_actions for sub in action.choices.values()]
     lines = re.findall(r"^ *fsdpctl model (.+)$", "\n".join([(ROOT / "docs/pytorch_models.md").read_text(), *helps]), re.MULTILINE)
-    assert len(lines) == 4
+    assert len(lines) == 7
     for line in lines:
         parser.parse_args(shlex.split(line))

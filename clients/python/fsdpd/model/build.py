@@ -24,6 +24,10 @@ from fsdpd.faults import Fault
 from fsdpd.model.initial import Recorder
 
 
+class NeedsValues(Fault):
+    """The module cannot be built on the meta device."""
+
+
 @dataclasses.dataclass
 class Source:
     """How to build the module, and what its author declares to be its units."""
@@ -120,9 +124,11 @@ def build(source: Source, values: bool, seed: int, dropout: float | None) -> Bui
         else:
             with recorder, meta_parameters(recorder):
                 module = source.build()
-    except NotImplementedError as error:
-        raise Fault(f"{source.name}: reads values of parameters while it is built ({error}); "
-                    "add --initial-values data") from None
+    except (NotImplementedError, RuntimeError) as error:
+        if recorder is None or "meta tensor" not in str(error):
+            raise
+        raise NeedsValues(f"{source.name}: reads values of parameters while it is built ({error}); "
+                          "add --initial-values data") from None
     config = getattr(module, "config", None)
     if config is not None and hasattr(config, "use_cache"):
         config.use_cache = False

@@ -1,4 +1,4 @@
-"""Runs compiled calls with random inputs: their results against autograd, and the memory that they need."""
+"""Runs calls with random inputs, eager or compiled: their results against autograd, and the memory that they need."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 import math
 import os
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,6 +22,26 @@ TOLERANCES = {torch.float32: 2e-5, torch.bfloat16: 3e-2, torch.float16: 5e-3}
 class Measured:
     evaluation_workspace: int = 0
     workspace: dict[str, int] = dataclasses.field(default_factory=dict)  # By mode.
+
+
+# Returns the results of a call, and the bytes of its memory at most.
+Runner = Callable[[Call, list[torch.Tensor]], tuple[list[torch.Tensor], int]]
+
+
+def eager(call: Call, inputs: list[torch.Tensor]) -> tuple[list[torch.Tensor], int]:
+    return list(call.graph(*inputs)), 0
+
+
+def compiled(libraries: dict[int, pathlib.Path], device: torch.device) -> Runner:
+    def run(call: Call, inputs: list[torch.Tensor]) -> tuple[list[torch.Tensor], int]:
+        runner = load(libraries[id(call)], device)
+        runner.run(inputs)  # The first call initializes libraries.
+        results, peak = (measure_cuda if device.type == "cuda" else measure_cpu)(runner, inputs)
+        for value, result in zip(call.outputs, results):
+            if not result.is_contiguous():
+                raise AssertionError(f"{libraries[id(call)].stem}: result {value} is not contiguous")
+        return results, peak
+    return run
 
 
 def load(library: pathlib.Path, device: torch.device) -> Any:
@@ -66,36 +87,30 @@ class Check:
         self.values = {value: each.detach() for value, each in self.values.items()}
         self.values[("GRAD_HIDDEN", 0)] = gradient
 
-    def run(self, calls: Calls, libraries: dict[int, pathlib.Path]) -> Measured:
-        found, self.measured.evaluation_workspace = self._call(calls.evaluation, libraries, self.values)
+    def run(self, calls: Calls, runner: Runner) -> Measured:
+        found, self.measured.evaluation_workspace = self._call(calls.evaluation, runner, self.values)
         self._compare(found)
         for variant in calls.variants:
-            self.measured.workspace[variant.mode] = self._variant(variant, calls, libraries)
+            self.measured.workspace[variant.mode] = self._variant(variant, calls, runner)
         return self.measured
 
-    def _variant(self, variant: Variant, calls: Calls, libraries: dict[int, pathlib.Path]) -> int:
-        found, workspace = self._call(variant.forward or calls.evaluation, libraries, self.values)
+    def _variant(self, variant: Variant, calls: Calls, runner: Runner) -> int:
+        found, workspace = self._call(variant.forward or calls.evaluation, runner, self.values)
         self._compare(found)
         if variant.backward is None:
             return workspace
         saved = {value: each for value, each in found.items() if value[0] == "SAVED"}
-        found, backward = self._call(variant.backward, libraries, {**self.values, **saved})
+        found, backward = self._call(variant.backward, runner, {**self.values, **saved})
         self._compare(found)
         for value, expected in self.expected.items():
             if value[0] != "HIDDEN" and value not in found and rms(expected) > 0:
-                raise Fault(f"{self.unit.name}: the compiled backward does not return {self._name(value)}")
+                raise Fault(f"{self.unit.name}: the exported backward does not return {self._name(value)}")
         return max(workspace, backward)
 
-    def _call(self, call: Call, libraries: dict[int, pathlib.Path],
-              values: dict[Value, torch.Tensor]) -> tuple[dict[Value, torch.Tensor], int]:
-        runner = load(libraries[id(call)], self.device)
-        inputs = [values[value] for value in call.inputs]
+    @staticmethod
+    def _call(call: Call, runner: Runner, values: dict[Value, torch.Tensor]) -> tuple[dict[Value, torch.Tensor], int]:
         with torch.no_grad():
-            runner.run(inputs)  # The first call initializes libraries.
-            results, peak = (measure_cuda if self.device.type == "cuda" else measure_cpu)(runner, inputs)
-        for value, result in zip(call.outputs, results):
-            if not result.is_contiguous():
-                raise AssertionError(f"{self.unit.name}: result {value} is not contiguous")
+            results, peak = runner(call, [values[value] for value in call.inputs])
         held = sum(each.untyped_storage().nbytes() for each in results)
         return dict(zip(call.outputs, results)), max(0, peak - held)
 

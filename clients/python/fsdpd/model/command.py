@@ -63,7 +63,20 @@ def arguments_parser() -> argparse.ArgumentParser:
                                      description="Export PyTorch models for training without Python.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     add_export(commands)
+    add_check(commands)
     return parser
+
+
+def add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser("check", help="check that a PyTorch model can be exported", formatter_class=Formatter,
+                                 description=(
+        "Does what export does, without compiling: traces the model, cuts it into units, and compares their forward and "
+        "backward with autograd. Prints the units. It needs no GPU; a short sequence is enough for most models."),
+        epilog="""examples:
+  fsdpctl model check my_model.py:build --args '{"layers": 12}' --sequence-length 128
+  fsdpctl model check --hf ./gemma-2-2b --sequence-length 128""")
+    add_model(parser, "cpu")
+    parser.set_defaults(run=check)
 
 
 def add_export(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -73,35 +86,50 @@ def add_export(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "autograd, and writes a package for model.package.path of a spec."), epilog="""examples:
   fsdpctl model export my_model.py:build --args '{"layers": 12}' --sequence-length 4096 -o my_model.fsdpd
   fsdpctl model export --hf ./gemma-2-2b --sequence-length 8192 --device cuda -o gemma.fsdpd""")
-    parser.add_argument("model", nargs="?", metavar="FILE.py:FUNCTION",
-                        help="function that returns a torch.nn.Module; its forward takes tokens and returns logits")
-    parser.add_argument("--hf", type=pathlib.Path, metavar="DIR", help="Hugging Face directory with config.json, instead")
-    parser.add_argument("--args", default="{}", metavar="JSON", help="arguments of the function")
+    add_model(parser, "cuda")
     parser.add_argument("-o", "--output", required=True, type=pathlib.Path, metavar="FILE", help="package to write")
-    parser.add_argument("--sequence-length", required=True, type=positive, metavar="N", help="tokens per sample")
-    parser.add_argument("--micro-batch-size", type=positive, default=1, metavar="N", help="samples per micro-batch; default 1")
-    parser.add_argument("--dtype", choices=["fp32", "bf16", "fp16"],
-                        help="data type of compute; default: bf16 on cuda, fp32 on cpu")
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda", help="device of the ranks; default cuda")
-    parser.add_argument("--recompute", type=modes, default=list(MODES), metavar="MODES",
-                        help="activation checkpointing modes: none, selective, full; default all")
-    parser.add_argument("--dropout", type=number(0, 1), metavar="P",
-                        help="set the probability of every dropout; only 0 is supported")
     parser.add_argument("--initial-values", choices=["recipe", "data"], default="recipe",
                         help="recipe: their random distributions; data: the values, in the package")
     parser.add_argument("--seed", type=positive, default=1, metavar="N", help="seed of --initial-values data; default 1")
-    parser.add_argument("--tolerance", type=number(0, 1), metavar="E",
-                        help="largest relative error against autograd; default 2e-5 (fp32), 3e-2 (bf16), 5e-3 (fp16)")
     parser.add_argument("--jobs", type=positive, default=os.cpu_count() or 1, metavar="N",
                         help="graphs to compile at a time; default: one per core")
     parser.set_defaults(run=export)
 
 
-def export(options: argparse.Namespace) -> int:
+def add_model(parser: argparse.ArgumentParser, device: str) -> None:
+    parser.add_argument("model", nargs="?", metavar="FILE.py:FUNCTION",
+                        help="function that returns a torch.nn.Module; its forward takes tokens and returns logits")
+    parser.add_argument("--hf", type=pathlib.Path, metavar="DIR", help="Hugging Face directory with config.json, instead")
+    parser.add_argument("--args", default="{}", metavar="JSON", help="arguments of the function")
+    parser.add_argument("--sequence-length", required=True, type=positive, metavar="N", help="tokens per sample")
+    parser.add_argument("--micro-batch-size", type=positive, default=1, metavar="N", help="samples per micro-batch; default 1")
+    parser.add_argument("--dtype", choices=["fp32", "bf16", "fp16"],
+                        help="data type of compute; default: bf16 on cuda, fp32 on cpu")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default=device, help=f"device of the ranks; default {device}")
+    parser.add_argument("--recompute", type=modes, default=list(MODES), metavar="MODES",
+                        help="activation checkpointing modes: none, selective, full; default all")
+    parser.add_argument("--dropout", type=number(0, 1), metavar="P",
+                        help="set the probability of every dropout; only 0 is supported")
+    parser.add_argument("--tolerance", type=number(0, 1), metavar="E",
+                        help="largest relative error against autograd; default 2e-5 (fp32), 3e-2 (bf16), 5e-3 (fp16)")
+
+
+def check_model_options(options: argparse.Namespace) -> None:
     if (options.model is None) == (options.hf is None):
         raise Fault("model: set FILE.py:FUNCTION or --hf DIR, not both")
     if options.dropout:
         raise Fault(f"--dropout {options.dropout:g}: random operations are not supported in an exported model; set it to 0")
+
+
+def check(options: argparse.Namespace) -> int:
+    check_model_options(options)
+    from fsdpd.model.export import check_model
+
+    return check_model(options)
+
+
+def export(options: argparse.Namespace) -> int:
+    check_model_options(options)
     if not options.output.parent.is_dir():
         raise Fault(f"--output {options.output}: no directory {options.output.parent}")
     from fsdpd.model.export import export_model
@@ -119,7 +147,7 @@ def run(options: argparse.Namespace) -> int:
     except Fault as fault:
         print(f"fsdpctl model: {fault}", file=sys.stderr)
     except OSError as error:
-        print(f"fsdpctl model: {error.filename or options.output}: {error.strerror}", file=sys.stderr)
+        print(f"fsdpctl model: {error.filename or getattr(options, 'output', options.model)}: {error.strerror}", file=sys.stderr)
     return faults.WRONG_USAGE
 
 

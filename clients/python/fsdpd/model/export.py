@@ -1,8 +1,10 @@
-"""The steps of `fsdpctl model export`."""
+"""The steps of `fsdpctl model export` and `fsdpctl model check`."""
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import itertools
 import pathlib
 import sys
 import tempfile
@@ -22,26 +24,93 @@ def report(text: str) -> None:
     print(f"fsdpctl model: {text}", file=sys.stderr, flush=True)
 
 
-def export_model(options: argparse.Namespace) -> int:
-    compile.check_version()
+class Unrecorded(Fault):
+    """A parameter's initial values have no recipe."""
+
+
+@dataclasses.dataclass
+class Prepared:
+    """A model before it is compiled."""
+
+    built: build.Built
+    traced: trace.Trace
+    model_units: list[units.Unit]
+
+    def checker(self, unit: units.Unit, tolerance: float | None) -> check.Check:
+        return check.Check(unit, units.vocab_size(self.model_units[-1]), tolerance, self.traced.device)
+
+
+def prepare(options: argparse.Namespace, source: build.Source, built: build.Built) -> Prepared:
     device = torch.device(options.device)
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise Fault("--device cuda: this machine has no usable GPU, which compiling for one needs; run it on a GPU node")
     dtype = trace.DTYPES[options.dtype or ("bf16" if device.type == "cuda" else "fp32")]
-    source = build.hugging_face_source(options.hf) if options.hf else build.file_source(options.model, options.args)
-    built = build.build(source, options.initial_values == "data", options.seed, options.dropout)
     paths = units.unit_paths(built.module, source.unit_modules)
-    values = initial_values(built)
     traced = trace.trace(built, trace.Shape(options.micro_batch_size, options.sequence_length), dtype, device)
     simplify_masks(traced)
-    model_units = units.cut_units(traced, paths)
+    return Prepared(built, traced, units.cut_units(traced, paths))
+
+
+def source_of(options: argparse.Namespace) -> build.Source:
+    compile.check_version()
+    if options.device == "cuda" and not torch.cuda.is_available():
+        raise Fault("--device cuda: this machine has no usable GPU; run fsdpctl model on a GPU node")
+    return build.hugging_face_source(options.hf) if options.hf else build.file_source(options.model, options.args)
+
+
+def export_model(options: argparse.Namespace) -> int:
+    source = source_of(options)
+    built = build.build(source, options.initial_values == "data", options.seed, options.dropout)
+    values = initial_values(built)
+    prepared = prepare(options, source, built)
     with tempfile.TemporaryDirectory(prefix="fsdpctl-model-") as directory:
-        manifest = package(model_units, traced, values, options, pathlib.Path(directory))
+        manifest = package(prepared, values, options, pathlib.Path(directory))
         manifest.write(options.output)
-    report(f"{options.output}: {len(model_units)} units, {len(manifest.message.graphs)} graphs, "
+    report(f"{options.output}: {len(prepared.model_units)} units, {len(manifest.message.graphs)} graphs, "
            f"{options.output.stat().st_size:,} bytes")
     print(f"model:\n  package: {{path: {options.output}}}")
     return faults.OK
+
+
+def check_model(options: argparse.Namespace) -> int:
+    source = source_of(options)
+    try:
+        built = build.build(source, False, 1, options.dropout)
+        initial_values(built)
+    except build.NeedsValues as fault:
+        report(str(fault))
+        built = build.build(source, True, 1, options.dropout)
+    except Unrecorded as fault:
+        report(str(fault))
+    prepared = prepare(options, source, built)
+    first, numbers = different_graphs(prepared.model_units)
+    for unit in first:
+        prepared.checker(unit, options.tolerance).run(partition.partition(unit, options.recompute), check.eager)
+    print(summary(prepared.model_units, numbers))
+    return faults.OK
+
+
+def summary(model_units: list[units.Unit], numbers: list[int]) -> str:
+    """The units, with equal ones in a row as one line, and the final linear layer."""
+    lines = [("UNIT", "COUNT", "PARAMETERS")]
+    for _, group in itertools.groupby(zip(numbers, model_units), key=lambda each: each[0]):
+        equal = [unit for _, unit in group]
+        name = equal[0].name if len(equal) == 1 else f"{equal[0].name} to {equal[-1].name}"
+        lines.append((name, f"{len(equal)}", f"{equal[0].elements():,}"))
+    width, last = max(len(name) for name, _, _ in lines), model_units[-1]
+    assert last.head
+    params = [each.name for each in (*last.params, *last.borrowed)]
+    head = params[last.head.weight] + (f" and {params[last.head.bias]}" if last.head.bias is not None else "")
+    head += f", scale {last.head.scale:g}" if last.head.scale != 1 else ""
+    head += f", soft cap {last.head.soft_cap:g}" if last.head.soft_cap else ""
+    return "\n".join([*(f"{name:{width}}  {count:>5}  {elements:>15}" for name, count, elements in lines), "",
+                      f"parameters: {sum(unit.elements() for unit in model_units):,}",
+                      f"final linear layer: {head}" + (f", tied to {last.tied_to}" if last.tied_to else "")])
+
+
+def different_graphs(model_units: list[units.Unit]) -> tuple[list[units.Unit], list[int]]:
+    """The first unit of each graph, and the graph of each unit."""
+    graphs: dict[str, int] = {}
+    numbers = [graphs.setdefault(units.signature(unit), len(graphs)) for unit in model_units]
+    return [model_units[numbers.index(index)] for index in range(len(graphs))], numbers
 
 
 def initial_values(built: build.Built) -> dict[str, Recipe | torch.Tensor]:
@@ -52,35 +121,30 @@ def initial_values(built: build.Built) -> dict[str, Recipe | torch.Tensor]:
             continue
         recipe = built.recorder.recipe(parameter)
         if isinstance(recipe, Unknown):
-            raise Fault(f"{name}: its initial values have no recipe ({recipe.operation}); add --initial-values data")
+            raise Unrecorded(f"{name}: its initial values have no recipe ({recipe.operation}); add --initial-values data")
         found[name] = recipe
         if built.recorder.has_zero_row(parameter):
             report(f"{name}: the row of padding_idx starts with the values of the other rows, not with zeros")
     return found
 
 
-def package(model_units: list[units.Unit], traced: trace.Trace, values: dict[str, Recipe | torch.Tensor],
-            options: argparse.Namespace, directory: pathlib.Path) -> Manifest:
-    graphs: dict[str, int] = {}
-    first: list[units.Unit] = []
-    for unit in model_units:
-        key = units.signature(unit)
-        if key not in graphs:
-            graphs[key] = len(first)
-            first.append(unit)
+def package(prepared: Prepared, values: dict[str, Recipe | torch.Tensor], options: argparse.Namespace,
+            directory: pathlib.Path) -> Manifest:
+    first, numbers = different_graphs(prepared.model_units)
+    device = prepared.traced.device
     calls = [partition.partition(unit, options.recompute) for unit in first]
     works: list[compile.Work] = []
     libraries: dict[int, pathlib.Path] = {}
     for index, each in enumerate(calls):
-        plan_compilation(first[index], each, traced.device, directory / str(index), works, libraries)
+        plan_compilation(first[index], each, device, directory / str(index), works, libraries)
     report(f"compiling {len(works)} libraries of {len(first)} graphs")
     compile.compile_all(works, options.jobs, lambda done: report(f"compiled {done} of {len(works)}"))
-    manifest = Manifest(traced, compile.target_of(traced.device))
+    manifest = Manifest(prepared.traced, compile.target_of(device))
     for unit, each in zip(first, calls):
-        measured = check.Check(unit, units.vocab_size(model_units[-1]), options.tolerance, traced.device).run(each, libraries)
+        measured = prepared.checker(unit, options.tolerance).run(each, check.compiled(libraries, device))
         manifest.add_graph(unit, each, libraries, measured)
-    for unit in model_units:
-        manifest.add_unit(unit, graphs[units.signature(unit)], values)
+    for unit, graph in zip(prepared.model_units, numbers):
+        manifest.add_unit(unit, graph, values)
     return manifest
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -40,6 +41,9 @@ class Unit:
         return [*(("PARAM", i) for i in range(len(self.params) + len(self.borrowed))),
                 *(("BUFFER", i) for i in range(len(self.buffers))),
                 *([("TOKENS", 0)] if self.tokens else []), *([("HIDDEN", 0)] if self.hidden else [])]
+
+    def elements(self) -> int:
+        return sum(math.prod(each.shape) for each in self.params)
 
     def frozen(self) -> list[bool]:
         return [each.frozen for each in (*self.params, *self.borrowed)]
