@@ -10,7 +10,7 @@ import zipfile
 import pytest
 import torch
 import transformers
-from fsdpd.model import build, command, compile, costs, masks, partition, trace, units
+from fsdpd.model import build, command, compile, costs, head, masks, partition, trace, units
 from fsdpd.model.initial import Constant, Normal, Recorder, Uniform, Unknown
 from fsdpd.v1 import job_pb2
 
@@ -461,6 +461,26 @@ def test_check_finds_incorrect_gradient(run, tmp_path, monkeypatch, mode):
     monkeypatch.setattr(partition.Joint, "gradients", swapped)
     code, _, error = run(*check_words("model.py:build", "--recompute", mode))
     assert code == 2 and "the gradient of layers.0.norm.weight differs from autograd's by" in error, error
+
+
+def swap_parameters(unit):
+    unit.params[:2] = unit.params[1::-1]
+    return unit
+
+
+@pytest.mark.parametrize("name, planted", [
+    ("masks.sliding_window", lambda real: lambda *given: (real(*given) or 0) + 1),
+    ("head.rounded", lambda real: lambda scale: 1.5 * real(scale)),
+    ("units.Unit", lambda real: lambda *given: swap_parameters(real(*given))),
+])
+def test_check_finds_incorrect_cut(run, tmp_path, monkeypatch, name, planted):
+    """Each unit is correct by itself, but the units together are not the model."""
+    hugging_face(tmp_path, "gemma3")
+    module, _, attribute = name.rpartition(".")
+    where = {"masks": masks, "head": head, "units": units}[module]
+    monkeypatch.setattr(where, attribute, planted(getattr(where, attribute)))
+    code, _, error = run(*check_words("--hf", "gemma3"))
+    assert code == 2 and "units: their logits differ from those of the model by " in error, error
 
 
 def test_documented_check_prints_documented_units(run, tmp_path):

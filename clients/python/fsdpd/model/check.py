@@ -16,6 +16,8 @@ from fsdpd.model.partition import Call, Calls, Value, Variant
 from fsdpd.model.units import Unit
 
 TOLERANCES = {torch.float32: 2e-5, torch.bfloat16: 3e-2, torch.float16: 5e-3}
+# Values of a large parameter repeat, because random numbers are slow. Rows differ, because no width divides a prime.
+PERIOD = 262147
 
 
 @dataclasses.dataclass
@@ -66,12 +68,11 @@ class Check:
                 made = unit.buffers[index][1]
             elif kind == "TOKENS":
                 made = torch.randint(vocab_size, example.shape, generator=generator, device=device)
+            elif kind == "PARAM":
+                dtype = example.dtype
+                made = random_parameter(example, generator, device).requires_grad_(not frozen[index])
             else:
-                made = torch.randn(example.shape, generator=generator, device=device)
-                if kind == "PARAM":
-                    made = made / math.sqrt(example.shape[-1]) if example.dim() > 1 else 1 + 0.1 * made
-                    dtype = example.dtype
-                made = made.to(example.dtype).requires_grad_(kind == "HIDDEN" or not frozen[index])
+                made = torch.randn(example.shape, generator=generator, device=device).to(example.dtype).requires_grad_()
             self.values[value] = made
         self.tolerance = TOLERANCES[dtype] if tolerance is None else tolerance
         inputs = [self.values[value] for value in unit.inputs()]
@@ -129,6 +130,14 @@ class Check:
         params = [*self.unit.params, *self.unit.borrowed]
         return {"HIDDEN": "the output", "GRAD_HIDDEN": "the gradient of the input"}.get(value[0]) or \
             f"the gradient of {params[value[1]].name}"
+
+
+def random_parameter(example: torch.Tensor, generator: torch.Generator, device: torch.device) -> torch.Tensor:
+    """Of the shape and type of the example, so that a layer's results have about the size of its inputs."""
+    elements = example.numel()
+    made = torch.randn(min(elements, PERIOD), generator=generator, device=device)
+    made = made / math.sqrt(example.shape[-1]) if example.dim() > 1 else 1 + 0.1 * made
+    return made.to(example.dtype).repeat(-(-elements // PERIOD))[:elements].view(example.shape)
 
 
 def rms(tensor: torch.Tensor) -> float:

@@ -14,6 +14,7 @@ import torch
 from fsdpd import faults
 from fsdpd.faults import Fault
 from fsdpd.model import build, check, compile, partition, trace, units
+from fsdpd.model.chain import Chain
 from fsdpd.model.initial import Recipe, Unknown
 from fsdpd.model.manifest import Manifest
 from fsdpd.model.masks import simplify_masks
@@ -45,8 +46,11 @@ def prepare(options: argparse.Namespace, source: build.Source, built: build.Buil
     dtype = trace.DTYPES[options.dtype or ("bf16" if device.type == "cuda" else "fp32")]
     paths = units.unit_paths(built.module, source.unit_modules)
     traced = trace.trace(built, trace.Shape(options.micro_batch_size, options.sequence_length), dtype, device)
+    chain = Chain(traced)
     simplify_masks(traced)
-    return Prepared(built, traced, units.cut_units(traced, paths))
+    model_units = units.cut_units(traced, paths)
+    chain.compare(model_units, options.tolerance)
+    return Prepared(built, traced, model_units)
 
 
 def source_of(options: argparse.Namespace) -> build.Source:

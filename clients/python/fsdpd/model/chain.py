@@ -1,0 +1,110 @@
+"""The chained units against the traced model: one forward of random parameters, before anything is compiled.
+
+The values of a parameter depend only on its name. They are made when a graph first uses them and freed after the last use,
+so the check needs the memory of activations and of the largest parameters, not of the model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+
+import torch
+from torch import fx
+
+from fsdpd.faults import Fault
+from fsdpd.model.check import TOLERANCES, random_parameter
+from fsdpd.model.trace import Parameter, Trace
+from fsdpd.model.units import Unit
+
+ROWS = 1024  # Tokens whose logits are compared at a time.
+
+
+class Chain:
+    """Runs the traced model when it is created, because later steps change its graph."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        shape = (trace.shape.micro_batch, trace.shape.sequence)
+        vocab = trace.output.meta["val"].shape[-1]
+        self.tokens = torch.randint(vocab, shape, generator=self._generator("tokens"), device=trace.device)
+        self.expected = run(trace.graph, trace.output, self._of_trace)
+
+    def _generator(self, name: str) -> torch.Generator:
+        seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:6], "big")
+        return torch.Generator(self.trace.device).manual_seed(seed)
+
+    def _parameter(self, parameter: Parameter, example: torch.Tensor) -> torch.Tensor:
+        return random_parameter(example, self._generator(parameter.name), self.trace.device)
+
+    def _of_trace(self, node: fx.Node) -> torch.Tensor:
+        if node in self.trace.params:
+            return self._parameter(self.trace.params[node], node.meta["val"])
+        return self.tokens if node is self.trace.tokens else self.trace.buffers[node][1]
+
+    def compare(self, units: list[Unit], tolerance: float | None) -> None:
+        hidden = torch.empty(0)
+        for unit in units:
+            hidden = self._unit(unit, hidden)
+        limit = TOLERANCES[self.trace.dtype] if tolerance is None else tolerance
+        difference = total = 0.0
+        head = self._head(units[-1])
+        for rows, expected in zip(hidden.flatten(0, 1).split(ROWS), self.expected.flatten(0, 1).split(ROWS)):
+            difference += float((head(rows) - expected.float()).pow(2).sum())
+            total += float(expected.float().pow(2).sum())
+        error = math.sqrt(difference / max(total, 1e-30))
+        if not error <= limit:
+            raise Fault(f"units: their logits differ from those of the model by {error:.2g} (want at most {limit:.2g}); set "
+                        "--tolerance if this model is that sensitive to rounding")
+
+    def _unit(self, unit: Unit, hidden: torch.Tensor) -> torch.Tensor:
+        inputs = dict(zip(unit.graph.graph.find_nodes(op="placeholder"), unit.inputs()))
+
+        def given(node: fx.Node) -> torch.Tensor:
+            kind, index = inputs[node]
+            if kind == "PARAM":
+                return self._parameter([*unit.params, *unit.borrowed][index], node.meta["val"])
+            return {"TOKENS": self.tokens, "HIDDEN": hidden}[kind] if kind != "BUFFER" else unit.buffers[index][1]
+        return run(unit.graph.graph, unit.graph.graph.output_node().args[0], given)
+
+    def _head(self, last: Unit) -> Callable[[torch.Tensor], torch.Tensor]:
+        head = last.head
+        assert head
+        params = [*last.params, *last.borrowed]
+        weight, bias = (None if index is None else self._parameter(params[index], torch.empty(
+            params[index].shape, dtype=self.trace.dtype, device="meta")) for index in (head.weight, head.bias))
+
+        def logits(rows: torch.Tensor) -> torch.Tensor:
+            found = torch.nn.functional.linear(rows, weight, bias).float() * head.scale
+            return head.soft_cap * torch.tanh(found / head.soft_cap) if head.soft_cap else found
+        return logits
+
+
+def run(graph: fx.Graph, result: fx.Node, given: Callable[[fx.Node], torch.Tensor]) -> torch.Tensor:
+    """Value of a node. Asks for inputs when they are first used, and frees values after their last use."""
+    last: dict[fx.Node, fx.Node] = {}
+    for node in graph.nodes:
+        last.update(dict.fromkeys(node.all_input_nodes, node))
+    values: dict[fx.Node, torch.Tensor] = {}
+
+    def load(node: fx.Node) -> torch.Tensor:
+        if node.op == "placeholder" and node not in values:
+            values[node] = given(node)
+        return values[node]
+    with torch.no_grad():
+        for node in graph.nodes:
+            if node is result:
+                break
+            if node.op != "placeholder":
+                values[node] = call(node, load)
+                for each in node.all_input_nodes:
+                    if last[each] is node and each is not result:
+                        del values[each]
+        return load(result) if result.op == "placeholder" else call(result, load)
+
+
+def call(node: fx.Node, load: Callable[[fx.Node], torch.Tensor]) -> torch.Tensor:
+    args, kwargs = fx.map_arg((node.args, node.kwargs), load)
+    made: torch.Tensor = node.target(*args, **kwargs)
+    return made
