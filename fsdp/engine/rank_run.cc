@@ -112,6 +112,7 @@ void Export(const RankRun& run, const DirectoryLock& directory) {
   what.job = run.label.job;
   what.attempt = run.label.attempt;
   what.checkpoint = CheckpointPath(spec.checkpoint.dir, spec.steps);
+  what.package_dir = run.package_dir;
   what.stopped = [&run] { return run.stop->load(); };
   what.may_commit = [&directory] { return directory.CheckHeld(); };
   const absl::StatusOr<int64_t> bytes = ExportHf(spec, what);

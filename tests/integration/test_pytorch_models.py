@@ -4,21 +4,25 @@ compiled code: who may run them, and what a spec and a node reject."""
 import hashlib
 import importlib.util
 import json
+import os
 import pathlib
 import shutil
 import subprocess
 import zipfile
 
 import pytest
+import safetensors.torch
 import torch
 import torch.distributed.checkpoint as dcp
+import transformers
 import yaml
 
-from harness import pages
-from harness.cluster import Cluster
+from harness import pages, wheel
+from harness.cluster import Cluster, fsdpctl
 from harness.small_disk import small_disk
 from harness.specs import corpus, spec
 from harness.stubs import event
+from harness.training import kill_rank
 
 PAGE = "docs/pytorch_models.md"
 # The export compiles eight libraries, of about ten seconds of one core each, while other tests run.
@@ -57,8 +61,8 @@ def package_spec(cluster, path, **others):
     return cluster.write_spec({**made, **others})
 
 
-def submit_package(cluster, path):
-    return json.loads(cluster.ctl("submit", "-f", package_spec(cluster, path), "-o", "json").expect(0).out)["id"]
+def submit_package(cluster, path, **others):
+    return json.loads(cluster.ctl("submit", "-f", package_spec(cluster, path, **others), "-o", "json").expect(0).out)["id"]
 
 
 def test_package_requires_agent_directory(own, tmp_path):
@@ -211,6 +215,50 @@ def test_pytorch_loads_checkpoint_of_package(page):
     assert abs(loss.item() - done.last_step.loss) < 0.3, (loss, done.last_step.loss)
     again = submit_page(cluster, directory, checkpoint={"load": str(runs)}, train={"steps": 43, "global_batch": 8})
     assert abs(cluster.wait_state(again, "SUCCEEDED").first_loss - done.last_step.loss) < 0.3
+
+
+def test_killed_job_in_stages_ends_like_one_rank(page):
+    """A rank is killed, and the next attempt resumes. The same job on one rank has the same losses."""
+    cluster, directory = page
+    train, data = {"steps": 60, "global_batch": 4, "seed": 5}, {"synthetic": {}}
+    alone = submit_page(cluster, directory, train=train, data=data, fsdp={"strategy": "no_shard"},
+                        resources={"ranks_per_node": 1})
+    job = submit_page(cluster, directory, train=train, data=data, parallel={"pipeline": 2},
+                      resources={"ranks_per_node": 2}, checkpoint={"dir": str(directory / "staged"), "every_steps": 10,
+                                                                   "export": "hf"})
+    cluster.wait_step(job, 25)
+    kill_rank(cluster, 1)
+    done = cluster.wait_state(job, "SUCCEEDED")
+    assert done.attempt == 2
+    expected = cluster.wait_state(alone, "SUCCEEDED").last_step.loss
+    assert done.last_step.loss == pytest.approx(expected, abs=1e-4)
+    exported = safetensors.torch.load_file(directory / "staged/hf/model.safetensors")
+    model = page_model(directory)
+    model.load_state_dict(exported)
+    saved = {name: torch.empty_like(each) for name, each in exported.items()}
+    dcp.load({"model": {"module": saved}}, checkpoint_id=str(directory / "staged/iter_0000060"))
+    assert all(torch.equal(saved[name], each) for name, each in exported.items())
+    assert not (directory / "staged/hf/config.json").exists()  # The model is not one of transformers.
+
+
+@pytest.mark.nightly
+def test_transformers_loads_export_of_package(own, tmp_path):
+    config = transformers.Gemma2Config(vocab_size=256, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+                                       num_attention_heads=4, num_key_value_heads=2, head_dim=8, eos_token_id=7)
+    config.save_pretrained(tmp_path / "hf")
+    command = ["model", "export", "--hf", tmp_path / "hf", "--sequence-length", 32, "--device", "cpu", "--recompute", "none",
+               "-o", tmp_path / "gemma.fsdpd"]
+    path = f"{wheel.commands(tmp_path / 'bin')}:{os.environ['PATH']}"
+    fsdpctl(*command, env={"PATH": path}, timeout_s=1500).expect(0)
+    with own(agents=0) as cluster:
+        cluster.start_agent("node-0", plugin_dir=tmp_path)
+        job = submit_package(cluster, tmp_path / "gemma.fsdpd", checkpoint={"dir": str(tmp_path / "runs"), "export": "hf"})
+        cluster.wait_state(job, "SUCCEEDED")
+    model, info = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "runs/hf", output_loading_info=True)
+    assert not any(info.values()) and model.config.eos_token_id == 7 and model.dtype == torch.float32, info
+    saved = {name: torch.empty_like(each) for name, each in model.named_parameters()}
+    dcp.load({"model": {"module": saved}}, checkpoint_id=str(tmp_path / "runs/iter_0000005"))
+    assert all(torch.equal(saved[name], each) for name, each in model.named_parameters())
 
 
 def flip_byte_of_library(package):

@@ -29,7 +29,7 @@ struct ConversionOptions {
   StoreFormat to = StoreFormat::kDcp;  // kDcp: native.
   const TensorType* type = nullptr;    // Element type of the result; CanCast().
   int64_t file_bytes = 0;              // Maximum size of a file, unless a single tensor is larger.
-  std::string config;                  // kHf: content of config.json.
+  std::string config;                  // kHf: content of config.json; empty: none.
   // kDcp and kTorchDist: spec (JSON) of a job with the model, for sources that do not contain one. May be
   // empty.
   std::string spec = {};

@@ -163,7 +163,7 @@ class HfTensorWriter : public TensorWriter {
   absl::Status Finish() override {
     FSDPD_RETURN_IF_ERROR(FinishFiles());
     if (files_.size() > 1) FSDPD_RETURN_IF_ERROR(ReplaceFile(directory_, kHfIndexName, IndexText()));
-    FSDPD_RETURN_IF_ERROR(ReplaceFile(directory_, kHfConfigName, config_));
+    if (!config_.empty()) FSDPD_RETURN_IF_ERROR(ReplaceFile(directory_, kHfConfigName, config_));
     return SyncDirectory(directory_);
   }
 

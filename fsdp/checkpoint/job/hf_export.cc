@@ -43,6 +43,15 @@ absl::Status CheckMayReplace(const std::string& directory) {
       absl::StrCat(directory, ": already exists and is not an export of a job; move it away"));
 }
 
+// Nullopt if the package has none. Its size is checked when it is unpacked.
+absl::StatusOr<std::optional<std::string>> ConfigOfPackage(const std::string& package_dir) {
+  const std::string path = absl::StrCat(package_dir, "/", kHfConfigName);
+  std::error_code error;
+  if (!std::filesystem::exists(path, error) && !error) return std::nullopt;
+  FSDPD_ASSIGN_OR_RETURN(std::string text, ReadInputFile(path, JsonLimits().bytes));
+  return text;
+}
+
 // Nullopt if the job did not start from a directory with a config.json of this model.
 std::optional<std::string> ConfigOfStart(const Spec& spec) {
   const std::string& load = spec.checkpoint.load;
@@ -68,11 +77,16 @@ absl::StatusOr<int64_t> ExportHf(const Spec& spec, const HfExport& what) {
   conversion.to = StoreFormat::kHf;
   conversion.type = FindTensorType(spec.precision.compute == DType::kBf16 ? "bfloat16" : "float32");
   conversion.file_bytes = kFileBytes;
-  const std::optional<std::string> config = ConfigOfStart(spec);
-  FSDPD_ASSIGN_OR_RETURN(conversion.config,
-                         config.has_value()
-                             ? RewriteHfConfig(*config, conversion.type->name)
-                             : MakeHfConfig(spec.model, conversion.type->name, spec.initial.deviation));
+  const bool is_package = std::holds_alternative<PackageConfig>(spec.model);
+  FSDPD_ASSIGN_OR_RETURN(const std::optional<std::string> config,
+                         is_package ? ConfigOfPackage(what.package_dir)
+                                    : absl::StatusOr<std::optional<std::string>>(ConfigOfStart(spec)));
+  if (config.has_value() || !is_package) {
+    FSDPD_ASSIGN_OR_RETURN(conversion.config,
+                           config.has_value()
+                               ? RewriteHfConfig(*config, conversion.type->name)
+                               : MakeHfConfig(spec.model, conversion.type->name, spec.initial.deviation));
+  }
   conversion.mark_name = kMarkName;
   conversion.mark = absl::StrCat("{\"job\": ", JsonQuoted(what.job), ", \"step\": ", spec.steps, "}\n");
   conversion.attempt = what.attempt;

@@ -4,7 +4,8 @@
 //
 // Numbers are bfloat16 if the job computed in bfloat16, else float32. config.json is that of the directory
 // the job started from, if it describes this model, which preserves token ids and the family's name;
-// otherwise it is generated from the spec. fsdpd.json identifies the job: the export of an earlier attempt or
+// otherwise it is generated from the spec. That of a package is in the package, if the model is one of
+// transformers; otherwise there is none. fsdpd.json identifies the job: the export of an earlier attempt or
 // run (a checkpoint directory belongs to one run at a time) is replaced atomically and never mixed; a
 // directory without that file is not ours and is not touched.
 //
@@ -25,9 +26,10 @@ namespace fsdpd {
 std::string HfExportPath(const std::string& dir);
 
 struct HfExport {
-  std::string job;         // Job id, or empty.
-  int attempt = 1;         // Attempt of the job.
-  std::string checkpoint;  // A native checkpoint of the spec's model.
+  std::string job;               // Job id, or empty.
+  int attempt = 1;               // Attempt of the job.
+  std::string checkpoint;        // A native checkpoint of the spec's model.
+  std::string package_dir = {};  // Unpacked package, if the model is one.
   std::function<bool()> stopped;
   // Called right before DIR/hf is replaced; returns an error if a later attempt holds the directory's lock.
   std::function<absl::Status()> may_commit;

@@ -91,7 +91,6 @@ Findings ChecksExportedModel(const Facts& f) {
   if (f.job.checkpoint().export_().empty() || !f.IsValid({"model", "checkpoint.export"})) return {};
   const char* fix = "leave export out";
   if (model.has_plugin()) return {{"export does not support plug-in models", fix}};
-  if (model.has_package()) return {{"export does not support packages", fix}};
   const ModelConfig config = f.model();
   const auto* llama = std::get_if<LlamaConfig>(&config);
   if (llama == nullptr || !TransformersType(*llama).empty()) return {};

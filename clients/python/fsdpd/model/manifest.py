@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from google.protobuf import json_format
+from torch import nn
 
 from fsdpd.model import costs
 from fsdpd.model.check import Measured
@@ -128,6 +129,13 @@ class Manifest:
             message.uniform.low, message.uniform.high = value.low, value.high
         elif isinstance(value, Constant):
             message.constant = value.value
+
+    def add_config(self, module: nn.Module) -> None:
+        """Adds the configuration of a model of transformers, for exports of its weights."""
+        config: Any = getattr(module, "config", None)
+        if hasattr(config, "to_json_string"):
+            config.architectures = [type(module).__name__]
+            self.package.add("config.json", lambda: str(config.to_json_string()).encode())
 
     def write(self, path: pathlib.Path) -> None:
         for name, size, digest in self.package.files():
