@@ -250,7 +250,7 @@ def test_library_is_reproducible(tmp_path):
 
 def traced(source, device="cpu", dropout=None):
     built = build.build(source, False, 0, dropout)
-    paths = units.unit_paths(built.module, source.unit_modules)
+    paths = units.unit_paths(built.module, source)
     found = trace.trace(built, SHAPE, torch.float32, torch.device(device))
     masks.simplify_masks(found)
     return built, found, units.cut_units(found, paths)
@@ -395,9 +395,24 @@ def build():
     return Model()
 '''
 REFUSALS = {
-    "dropout": ("nn.Dropout(0.0)", "nn.Dropout(0.1)", r"model.py:14 \(.*dropout.*\): random operations .*; add --dropout 0"),
+    "dropout": ("nn.Dropout(0.0)", "nn.Dropout(0.1)", r"model.py:14 \(.*dropout.*\): random operations \(native_dropout here\) .*; add --dropout 0"),
+    "random": ("return x + self.dropout", "return x + torch.rrelu(x) + self.dropout",
+               r"model.py:14 \(.*rrelu.*\): random operations \(rrelu.* here\) are not supported; remove them"),
     "buffer": ("return x + self.dropout", "self.calls += 1\n        return x + self.dropout",
-               "layers.0.calls: a buffer, parameter or input that forward changes is not supported"),
+               r"model.py:14 \(self.calls \+= 1\): forward changes layers.0.calls, but a buffer, parameter or input"),
+    "statistics": ("nn.Dropout(0.0)", "nn.BatchNorm1d(32)", r"model.py:14 \(.*dropout.*\): forward changes .*running_mean, .*nn.LayerNorm"),
+    "complex": ("return x + self.dropout", "return x + self.calls.real + self.dropout",
+                r"model.py:14 \(return x .*\): layers.0.calls is a buffer of type torch.complex64, .*; store torch.view_as_real"),
+    "short": ("return x + self.dropout", "return x + self.calls + self.dropout",
+              r"model.py:14 \(return x .*\): layers.0.calls is a buffer of type torch.int16, .*; convert it to float32"),
+    "arguments": ("def forward(self, tokens):", "def forward(self, tokens, mask, at=0):",
+                  r"model.py:34 \(Model.forward\): missing a required argument: 'mask' \(want a forward of token ids only\)"),
+    "import": ("import torch\n", "import torch, nothing\n", r"model.py:2 \(import torch, nothing\): ModuleNotFoundError: No module"),
+    "syntax": ("import torch\n", "import\n", r"model.py:2 \(import\): SyntaxError: "),
+    "build": ("nn.Linear(16, 16)", "nn.Linear()", r"model.py:9 \(.*\): TypeError: Linear.__init__.* missing .*'\n"
+              r"  called at \S*model.py:31 \(.*Layer.*\)\n  called at \S*model.py:42 \(return Model\(\)\)\n$"),
+    "nameless": ("def build", "fsdp_unit_modules = [Layer, 'Missing']\n\n\ndef build",
+                 r"model.py:41 \(fsdp_unit_modules = .*\): the model has no module 'Missing'"),
     "detach": ("x = layer(x)", "x = layer(x.detach())", r"model.py:37 \(.*detach.*\): stopping a gradient"),
     "autocast": ("x = layer(x)", "with torch.autocast('cpu', torch.bfloat16):\n                x = layer(x)",
                  r"model.py:37 \(with torch.autocast.*\): torch.autocast is not supported; use --dtype"),
@@ -405,7 +420,7 @@ REFUSALS = {
                "stopping a gradient with detach or torch"),
     "no_grad": ("x = layer(x)", "with torch.no_grad():\n                x = layer(x)", "stopping a gradient with detach or torch"),
     "function": ("x = layer(x)", "x = Straight.apply(layer(x))", "Straight: torch.autograd.Function is not supported"),
-    "control": ("x = layer(x)", "x = layer(x) if x.sum() > 0 else x", r"model.py:37 \(x = layer.*\): cannot trace the forward pass: .*data-dependent"),
+    "control": ("x = layer(x)", "x = layer(x) if x.sum() > 0 else x", r"^fsdpctl model: \S*model.py:37 \(x = layer.*\): control flow that depends on values .*; .* torch.where\n$"),
     "loss": ("return self.head(x)", "return self.head(x).mean()", r"model.py:38 .*of shape \[\] \(want logits of shape \[2, 32, "),
     "softmax": ("return self.head(x)", "return self.head(x).softmax(-1)", r"model.py:38 .*: softmax after the final linear layer"),
     "computed": ("return self.head(x)", "return nn.functional.linear(x, self.head.weight * 2, self.head.bias)", "has a computed weight"),
@@ -495,13 +510,14 @@ def test_refuses_model(run, tmp_path, name):
     old, new, message = REFUSALS[name]
     assert old in SMALL
     text = SMALL.replace(old, new)
+    kind = {"complex": "torch.complex64", "short": "torch.int16"}.get(name)
+    text = text.replace("torch.zeros(())", f"torch.zeros(3, dtype={kind})[:1]") if kind else text
     if name == "mean":
         text = text.replace("return self.head(x)", "return self.head(x + m)")
     (tmp_path / "model.py").write_text(text)
     code, _, error = run(*export_words("model.py:build"))
     assert code == 2, error
-    line = error.splitlines()[-1]
-    assert line.startswith("fsdpctl model: ")
+    assert error.startswith("fsdpctl model: ") and "Traceback" not in error
     assert re.search(message, error, re.DOTALL), error
     assert not (tmp_path / "model.fsdpd").exists()
 
@@ -512,7 +528,7 @@ def test_refuses_model(run, tmp_path, name):
     (("model.py",), "model.py: is not FILE.py:FUNCTION"),
     (("none.py:build",), "none.py: no such file"),
     (("model.py:other",), "model.py: does not define a function other"),
-    (("model.py:build", "--args", "[]"), "--args: is not a JSON object"),
+    (("model.py:build", "--args", "[]"), "--args: is not a JSON object of the function's arguments (got list, "),
     (("model.py:build", "--args", "{"), "--args: is not JSON"),
     (("model.py:build", "--args", '{"depth": 1}'), "--args: do not fit build: got an unexpected keyword argument 'depth'"),
     (("model.py:build", "--dropout", "0.1"), "--dropout 0.1: random operations are not supported"),
@@ -548,6 +564,16 @@ def test_constants_become_buffers_and_operations(tmp_path):
     assert value.tolist() == [0.5, 2.0] * 8
     node, = found[2].graph.graph.find_nodes(op="call_function", target=torch.ops.aten.full.default)
     assert node.args == ([], 0.25)
+
+
+def test_tied_unit_has_its_unique_name(tmp_path):
+    """Two units have parameters outside their modules, so their names are made unique."""
+    text = SMALL.replace("self.head = ", "self.w = nn.ParameterList([torch.zeros(96, 16), torch.zeros(96, 16)])\n        self.head = ")
+    text = text.replace("x = layer(x)", "x = layer(x, self.w[0 if layer is self.layers[0] else 1], tokens)")
+    text = text.replace("def forward(self, x):\n        return x +", "def forward(self, x, w, tokens):\n        return x + w[tokens] +")
+    _, _, found = traced(user_file(tmp_path, text.replace("self.head(x)", "nn.functional.linear(x, self.w[1], self.head)").replace(
+        "nn.Linear(16, 96)", "nn.Parameter(torch.zeros(96))")))
+    assert [unit.name for unit in found] == ["embed", "unit", "unit.2", "head"] and found[-1].tied_to == "unit.2"
 
 
 def test_dropout_is_set_to_zero(tmp_path):

@@ -22,6 +22,7 @@ from torch import nn
 
 from fsdpd.faults import Fault
 from fsdpd.model.initial import Recorder
+from fsdpd.model.lines import located
 
 
 class NeedsValues(Fault):
@@ -35,6 +36,12 @@ class Source:
     build: Callable[[], nn.Module]
     name: str
     unit_modules: Sequence[Any] = ()
+    file: pathlib.Path | None = None
+
+    def unit_modules_line(self) -> str:
+        lines = self.file.read_text().splitlines() if self.file else []
+        found = [f"{self.file}:{number} ({line})" for number, line in enumerate(lines, 1) if "fsdp_unit_modules" in line]
+        return found[0] if found else "fsdp_unit_modules"
 
 
 @dataclasses.dataclass
@@ -42,6 +49,7 @@ class Built:
     module: nn.Module
     source: Source
     recorder: Recorder | None  # None: the parameters have values.
+    dropout: float | None  # As set by --dropout.
 
 
 def file_source(target: str, args: str) -> Source:
@@ -55,14 +63,18 @@ def file_source(target: str, args: str) -> Source:
     except ValueError as error:
         raise Fault(f"--args: is not JSON ({error})") from None
     if not isinstance(keywords, dict):
-        raise Fault("--args: is not a JSON object of the function's arguments, such as '{\"layers\": 12}'")
+        raise Fault(f"--args: is not a JSON object of the function's arguments (got {type(keywords).__name__}, want such as "
+                    "'{\"layers\": 12}')")
     file = pathlib.Path(path).resolve()
     spec = importlib.util.spec_from_file_location(file.stem, file)
     assert spec and spec.loader
     code = importlib.util.module_from_spec(spec)
     sys.modules[file.stem] = code
     with on_path(file.parent):
-        spec.loader.exec_module(code)
+        try:
+            spec.loader.exec_module(code)
+        except Exception as error:
+            raise located(error, path) from error
     build = getattr(code, function, None)
     if not callable(build):
         raise Fault(f"{path}: does not define a function {function}")
@@ -70,6 +82,8 @@ def file_source(target: str, args: str) -> Source:
         inspect.signature(build).bind(**keywords)
     except TypeError as error:
         raise Fault(f"--args: do not fit {function}: {error}") from None
+    except ValueError:  # No signature.
+        pass
 
     def call() -> nn.Module:
         with on_path(file.parent):
@@ -77,7 +91,7 @@ def file_source(target: str, args: str) -> Source:
         if not isinstance(module, nn.Module):
             raise Fault(f"{path}: {function} does not return a torch.nn.Module (got {type(module).__name__})")
         return module
-    return Source(call, target, getattr(code, "fsdp_unit_modules", ()))
+    return Source(call, target, getattr(code, "fsdp_unit_modules", ()), file)
 
 
 @contextlib.contextmanager
@@ -124,9 +138,11 @@ def build(source: Source, values: bool, seed: int, dropout: float | None) -> Bui
         else:
             with recorder, meta_parameters(recorder):
                 module = source.build()
-    except (NotImplementedError, RuntimeError) as error:
+    except Fault:
+        raise
+    except Exception as error:
         if recorder is None or "meta tensor" not in str(error):
-            raise
+            raise located(error, source.name) from error
         raise NeedsValues(f"{source.name}: reads values of parameters while it is built ({error}); "
                           "add --initial-values data") from None
     config = getattr(module, "config", None)
@@ -134,7 +150,7 @@ def build(source: Source, values: bool, seed: int, dropout: float | None) -> Bui
         config.use_cache = False
     if dropout is not None:
         set_dropout(module, dropout)
-    return Built(module.train(), source, recorder)
+    return Built(module.train(), source, recorder, dropout)
 
 
 @contextlib.contextmanager

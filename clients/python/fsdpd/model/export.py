@@ -44,7 +44,7 @@ class Prepared:
 def prepare(options: argparse.Namespace, source: build.Source, built: build.Built) -> Prepared:
     device = torch.device(options.device)
     dtype = trace.DTYPES[options.dtype or ("bf16" if device.type == "cuda" else "fp32")]
-    paths = units.unit_paths(built.module, source.unit_modules)
+    paths = units.unit_paths(built.module, source)
     traced = trace.trace(built, trace.Shape(options.micro_batch_size, options.sequence_length), dtype, device)
     chain = Chain(traced)
     simplify_masks(traced)

@@ -8,7 +8,8 @@ import math
 from torch import fx
 
 from fsdpd.faults import Fault
-from fsdpd.model.trace import Trace, where
+from fsdpd.model.lines import where
+from fsdpd.model.trace import Trace
 
 CASTS = {"_to_copy", "to", "alias", "clone", "contiguous", "detach", "lift_fresh"}
 

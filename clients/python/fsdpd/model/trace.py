@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
+import io
 import logging
-import pathlib
-import re
 import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -24,11 +24,11 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from fsdpd.faults import Fault
 from fsdpd.model.build import Built
+from fsdpd.model.lines import frames_of, place, where
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-RANDOM = {"dropout", "native_dropout", "bernoulli", "rand", "randn", "rand_like", "randn_like", "randint", "normal",
-          "uniform", "multinomial", "randperm", "alpha_dropout", "feature_dropout", "exponential"}
-OWN = (pathlib.Path(torch.__file__).parent, pathlib.Path(__file__).parent)
+# Types of the buffers that ranks load (fsdp/model/package/package_model.cc).
+BUFFER_TYPES = {torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.bool, torch.uint8}
 PREFIX = "fsdpd_root."  # The wrapper's attribute.
 
 
@@ -72,33 +72,17 @@ class Logits(nn.Module):
         return out
 
 
-def where(node: torch.fx.Node) -> str:
-    """Source line of a node, for errors: 'model.py:12 (x = y.sort())'."""
-    lines = [line.strip() for line in str(node.meta.get("stack_trace") or "").splitlines()]
-    frames = []
-    for line, code in zip(lines, [*lines[1:], ""]):
-        if found := re.fullmatch(r'File "(.+)", line (\d+), in .*', line):
-            frames.append((found[1], found[2], code))
-    return place(frames) or f"operation {node.target}"
-
-
-def place(frames: Sequence[tuple[str, Any, str | None]]) -> str:
-    """The innermost frame outside PyTorch and this package."""
-    for file, line, code in reversed(frames):
-        if not any(pathlib.Path(file).is_relative_to(directory) for directory in OWN):
-            return f"{file}:{line} ({code})"
-    return ""
-
-
 def trace(built: Built, shape: Shape, dtype: torch.dtype, device: torch.device) -> Trace:
     mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True, static_shapes=True)
     real = {name: buffer.to(device) for name, buffer in built.module.named_buffers(remove_duplicate=False)}
     replace_tensors(built.module, mode, dtype, device)
     with mode:
         tokens = torch.zeros(shape.micro_batch, shape.sequence, dtype=torch.int64, device=device)
-    with warnings.catch_warnings(), no_custom_gradients(device):
+    check_signature(built.module)
+    with warnings.catch_warnings(), no_custom_gradients(device), contextlib.redirect_stderr(io.StringIO()):
+        # Errors are reported once, without the graph up to them, which torch.export prints.
         warnings.simplefilter("ignore")
-        logging.getLogger("torch").setLevel(logging.ERROR)  # An error of the trace is reported once.
+        logging.getLogger("torch").setLevel(logging.ERROR)
         try:
             program = torch.export.export(Logits(built.module), (tokens,), strict=False)
             trained = {spec.arg.name for spec in program.graph_signature.input_specs if spec.kind == InputKind.PARAMETER}
@@ -107,10 +91,28 @@ def trace(built: Built, shape: Shape, dtype: torch.dtype, device: torch.device) 
         except Fault:
             raise
         except Exception as error:
-            frames = [(frame.filename, frame.lineno, frame.line) for frame in traceback.extract_tb(error.__traceback__)]
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise Fault(f"{place(frames) or built.source.name}: cannot trace the forward pass: {reason}") from error
-    return collect(program, built.module, real, shape, dtype, device)
+            raise untraceable(error, built.source.name) from error
+    return collect(program, built, real, shape, dtype, device)
+
+
+def check_signature(module: nn.Module) -> None:
+    try:
+        inspect.signature(module.forward).bind(None)
+    except TypeError as error:
+        code = type(module).forward.__code__
+        raise Fault(f"{code.co_filename}:{code.co_firstlineno} ({type(module).__name__}.forward): {error} (want a forward of "
+                    "token ids only); give the other arguments default values") from None
+    except ValueError:  # No signature.
+        pass
+
+
+def untraceable(error: Exception, name: str) -> Fault:
+    found = place(frames_of(error)) or name
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    if "data-dependent" in reason:
+        return Fault(f"{found}: control flow that depends on values of tensors is not supported; compute both results and "
+                     "choose with torch.where")
+    return Fault(f"{found}: cannot trace the forward pass: {reason}")
 
 
 def replace_tensors(module: nn.Module, mode: FakeTensorMode, dtype: torch.dtype, device: torch.device) -> None:
@@ -185,10 +187,10 @@ def check_nested(module: torch.fx.GraphModule, node: torch.fx.Node, depends: set
                 check_detached(nested, {each for each, outer in zip(inputs, given) if outer in depends})
 
 
-def collect(program: torch.export.ExportedProgram, module: nn.Module, real: dict[str, torch.Tensor], shape: Shape,
+def collect(program: torch.export.ExportedProgram, built: Built, real: dict[str, torch.Tensor], shape: Shape,
             dtype: torch.dtype, device: torch.device) -> Trace:
     graph = program.graph
-    parameters = dict(module.named_parameters(remove_duplicate=False))
+    parameters = dict(built.module.named_parameters(remove_duplicate=False))
     first: dict[int, tuple[torch.fx.Node, Parameter]] = {}
     names = {id(parameter): name for name, parameter in reversed(list(parameters.items()))}
     made = Trace(graph, graph.find_nodes(op="placeholder")[-1], graph.output_node().args[0][0], {}, {}, shape, dtype, device)
@@ -216,7 +218,7 @@ def collect(program: torch.export.ExportedProgram, module: nn.Module, real: dict
             made.tokens = node
         else:
             raise Fault(f"{spec.target}: {spec.kind.name.lower()} is not supported as a constant of the model")
-    check(program, made)
+    check(program, made, built.dropout == 0)
     return made
 
 
@@ -228,32 +230,45 @@ def inline(graph: torch.fx.Graph, node: torch.fx.Node, value: torch.Tensor, devi
     node.replace_all_uses_with(made)
 
 
-def check(program: torch.export.ExportedProgram, made: Trace) -> None:
+def check(program: torch.export.ExportedProgram, made: Trace, without_dropout: bool) -> None:
+    results = {node.name: node for node in made.graph.nodes}
     for spec in program.graph_signature.output_specs:
         if spec.kind != OutputKind.USER_OUTPUT:
             name = str(spec.target or "tokens").removeprefix(PREFIX)
-            raise Fault(f"{name}: a buffer, parameter or input that forward changes is not supported")
+            raise Fault(f"{where(results[spec.arg.name])}: forward changes {name}, but a buffer, parameter or input that "
+                        "changes is not supported; use a layer without running statistics, such as nn.LayerNorm, or compute "
+                        "the value from tokens")
     for node in list(made.graph.nodes):
         if node.op == "get_attr" or isinstance(node.target, torch._ops.HigherOrderOperator):
             raise Fault(f"{where(node)}: {node.target} is not supported; write the forward pass without control flow "
                         "that depends on data")
-        if node.op != "call_function":
-            continue
-        name = getattr(node.target, "__name__", "").split(".")[0]
-        if name.startswith("_assert"):
-            made.graph.erase_node(node)
-            continue
-        probability = next((value for key, value in arguments(node).items() if key in ("p", "dropout_p", "dropout")), None)
-        if probability == 0 and name in ("dropout", "native_dropout"):
-            node.replace_all_uses_with(node.args[0])
-            made.graph.erase_node(node)
-        elif probability or name in RANDOM:
-            raise Fault(f"{where(node)}: random operations such as dropout are not supported; add --dropout 0")
+        if node.op == "call_function":
+            check_operation(made, node, without_dropout)
     logits = made.output.meta["val"]
     if logits.dim() != 3 or tuple(logits.shape[:2]) != (made.shape.micro_batch, made.shape.sequence):
         raise Fault(f"{where(made.output)}: forward returns a tensor of shape {list(logits.shape)} (want logits of shape "
                     f"[{made.shape.micro_batch}, {made.shape.sequence}, vocabulary])")
     made.graph.eliminate_dead_code()
+    for node, (name, value) in made.buffers.items():
+        if node.users and value.dtype not in BUFFER_TYPES:
+            fix = "store torch.view_as_real of it" if value.is_complex() else "convert it to float32 or int64"
+            raise Fault(f"{where(next(iter(node.users)))}: {name} is a buffer of type {value.dtype}, which is not supported; "
+                        f"{fix}")
+
+
+def check_operation(made: Trace, node: torch.fx.Node, without_dropout: bool) -> None:
+    name = getattr(node.target, "__name__", "").split(".")[0]
+    if name.startswith("_assert"):
+        made.graph.erase_node(node)
+        return
+    given = arguments(node)
+    probability = next((given[key] for key in ("p", "dropout_p", "dropout") if key in given), None)
+    if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) and probability != 0:
+        if probability is None or name == "bernoulli":
+            fix = "remove them from forward, or from its training mode"
+        else:
+            fix = "set this probability to 0 in the model" if without_dropout else "add --dropout 0"
+        raise Fault(f"{where(node)}: random operations ({name} here) are not supported; {fix}")
 
 
 def arguments(node: torch.fx.Node) -> dict[str, Any]:

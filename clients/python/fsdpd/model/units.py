@@ -10,15 +10,16 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import fx, nn
 
 from fsdpd.faults import Fault
+from fsdpd.model.build import Source
 from fsdpd.model.head import Head, find_head
-from fsdpd.model.trace import PREFIX, Parameter, Trace, where
+from fsdpd.model.lines import where
+from fsdpd.model.trace import PREFIX, Parameter, Trace
 
 aten = torch.ops.aten
 
@@ -29,12 +30,12 @@ class Unit:
     module: str
     params: list[Parameter]  # Its own.
     borrowed: list[Parameter]  # All of the unit that it is tied to.
-    tied_to: str
     buffers: list[tuple[str, torch.Tensor]]
     tokens: bool
     hidden: bool
     graph: fx.GraphModule  # Inputs: params, borrowed, buffers, tokens, hidden states. Output: hidden states.
     head: Head | None = None
+    tied_to: str = ""
 
     def inputs(self) -> list[tuple[str, int]]:
         """Kind and index of each input of the graph."""
@@ -52,24 +53,32 @@ class Unit:
         return parameter.name[len(self.module) + 1:] if self.module else parameter.name
 
 
-def unit_paths(module: nn.Module, declared: Sequence[Any]) -> list[str]:
+def unit_paths(module: nn.Module, source: Source) -> list[str]:
     """Names of the unit modules, outermost first."""
-    if not declared:
-        declared = getattr(module, "_no_split_modules", None) or ()
-        declared = [each for each in declared if any(type(m).__name__ == each for m in module.modules())]
-    if declared:
-        found = [name for name, each in module.named_modules() if name and any(
-            (isinstance(want, type) and isinstance(each, want)) or want in (name, type(each).__name__) for want in declared)]
-        if not found:
-            raise Fault(f"fsdp_unit_modules: the model has no module of {list(declared)}")
-    else:
+    wanted: list[Any] = list(source.unit_modules)
+    found = {name: [want for want in wanted if is_wanted(want, name, each)] for name, each in module.named_modules() if name}
+    for want in wanted:
+        if not any(want in each for each in found.values()):
+            name = want.__name__ if isinstance(want, type) else repr(want)
+            raise Fault(f"{source.unit_modules_line()}: the model has no module {name}; write the class or the name of one of "
+                        "its modules, or remove it")
+    if not wanted:
+        wanted = list(getattr(module, "_no_split_modules", None) or ())
+        found = {name: wanted for name, each in module.named_modules() if name and type(each).__name__ in wanted}
+    if not any(found.values()):
         lists = [(sum(p.numel() for p in each.parameters()), name) for name, each in module.named_modules()
                  if isinstance(each, nn.ModuleList)]
         if not lists:
             raise Fault("the model has no nn.ModuleList of layers; set fsdp_unit_modules in its file, such as [Layer]")
         largest = max(lists)[1]
-        found = [f"{largest}.{index}" for index in range(len(module.get_submodule(largest)))]
-    return [name for name in found if not any(name.startswith(other + ".") for other in found)]
+        found = {f"{largest}.{index}": [largest] for index in range(len(module.get_submodule(largest)))}
+    names = [name for name, wants in found.items() if wants]
+    return [name for name in names if not any(name.startswith(other + ".") for other in names)]
+
+
+def is_wanted(want: Any, name: str, module: nn.Module) -> bool:
+    """Whether an entry of fsdp_unit_modules, a class or a name, is this module."""
+    return isinstance(module, want) if isinstance(want, type) else want in (name, type(module).__name__)
 
 
 def path_of(node: fx.Node, paths: dict[str, int]) -> str | None:
@@ -306,11 +315,13 @@ def cut_units(trace: Trace, paths: list[str]) -> list[Unit]:
         entries = [trace.params[node] for node in owned[level]]
         name, module = unit_name(entries, trace, cut.paths.get(level, ""), level == 0, last)
         units.append(Unit(name, module, entries, [trace.params[node] for node in borrowed],
-                          units[cut.levels_of(shared)].name if borrowed and shared is not None else "",
                           [trace.buffers[node] for node in builder.buffers], builder.tokens, builder.given is not None, graph))
         if last:
             units[-1].head = head.indexed(params)
-    return with_unique_names(units)
+    set_unique_names(units)
+    if shared is not None:
+        units[-1].tied_to = units[cut.levels_of(shared)].name
+    return units
 
 
 def unit_name(params: list[Parameter], trace: Trace, path: str, first: bool, last: bool) -> tuple[str, str]:
@@ -331,13 +342,12 @@ def unit_name(params: list[Parameter], trace: Trace, path: str, first: bool, las
     return ("embedding" if first else "head" if last else prefix or "unit"), ""
 
 
-def with_unique_names(units: list[Unit]) -> list[Unit]:
+def set_unique_names(units: list[Unit]) -> None:
     seen: set[str] = set()
     for index, unit in enumerate(units):
-        if unit.name in seen:
+        while unit.name in seen:
             unit.name = f"{unit.name}.{index}"
         seen.add(unit.name)
-    return units
 
 
 def vocab_size(last: Unit) -> int:
