@@ -75,7 +75,8 @@ class Package:
         params = {name: value.to(self.device, compute) for name, value in values.items()}
         hidden, open_units = None, []
         for index, unit in enumerate(self.model.units):
-            variant = [each.recompute for each in self.model.graphs[unit.graph].variants].index(mode)
+            modes = [each.recompute for each in self.model.graphs[unit.graph].variants]
+            variant = modes.index(mode if mode in modes else job_pb2.RECOMPUTE_NONE)
             graph = self.manifest.graphs[unit.graph]
             calls = graph.variants[variant]
             bound = self.unit_params(index)

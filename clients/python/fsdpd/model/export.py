@@ -88,9 +88,15 @@ def check_model(options: argparse.Namespace) -> int:
     prepared = prepare(options, source, built)
     first, numbers = different_graphs(prepared.model_units)
     for unit in first:
-        prepared.checker(unit, options.tolerance).run(partition.partition(unit, options.recompute), check.eager)
+        prepared.checker(unit, options.tolerance).run(partition.partition(unit, modes_of(unit, options.recompute)), check.eager)
     print(summary(prepared.model_units, numbers))
     return faults.OK
+
+
+def modes_of(unit: units.Unit, modes: list[str]) -> list[str]:
+    """Ranks save the activations of the first and last unit: there is no input to restart from, and the last unit's backward
+    follows its forward immediately."""
+    return modes if unit.hidden and not unit.head else ["none"]
 
 
 def summary(model_units: list[units.Unit], numbers: list[int]) -> str:
@@ -137,7 +143,7 @@ def package(prepared: Prepared, values: dict[str, Recipe | torch.Tensor], option
             directory: pathlib.Path) -> Manifest:
     first, numbers = different_graphs(prepared.model_units)
     device = prepared.traced.device
-    calls = [partition.partition(unit, options.recompute) for unit in first]
+    calls = [partition.partition(unit, modes_of(unit, options.recompute)) for unit in first]
     works: list[compile.Work] = []
     libraries: dict[int, pathlib.Path] = {}
     for index, each in enumerate(calls):
