@@ -179,7 +179,10 @@ v1::Register Agent::About() const {
   registration.set_step_records(true);
   registration.set_evidence(true);
   for (const std::string& name : options_.allowed_env) registration.add_allowed_env(name);
-  for (const PathRoot& dir : plugin_dirs_) registration.add_plugin_dirs(dir.resolved);
+  for (const PathRoot& dir : plugin_dirs_) {
+    registration.add_plugin_dirs(dir.resolved);
+    if (dir.given != dir.resolved) registration.add_plugin_dirs(dir.given);
+  }
   for (const auto& [key, value] : options_.labels) {
     v1::Label* label = registration.add_labels();
     label->set_key(key);

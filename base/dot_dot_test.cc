@@ -11,5 +11,11 @@ TEST(DotDot, MatchesWholeComponents) {
     EXPECT_FALSE(HasDotDot(path)) << path;
 }
 
+TEST(DotDot, ComparesWholeComponents) {
+  for (const char* path : {"/a/b", "/a/b/c", "/a/b/c/d"}) EXPECT_TRUE(IsBelow(path, "/a/b")) << path;
+  for (const char* path : {"/", "/a", "/a/bc", "/a/c/b", "a/b"}) EXPECT_FALSE(IsBelow(path, "/a/b")) << path;
+  EXPECT_TRUE(IsBelow("/a", "/"));
+}
+
 }  // namespace
 }  // namespace fsdpd

@@ -13,11 +13,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Compares by path component. `dir` must not end with a slash.
-bool IsIn(const fs::path& path, const fs::path& dir) {
-  return std::mismatch(dir.begin(), dir.end(), path.begin(), path.end()).first == dir.end();
-}
-
 // The nearest existing ancestor of `path`, which may be a dangling symlink. Components below it do not exist,
 // so they contain no symlinks.
 fs::path NearestOf(fs::path path, std::error_code* error) {
@@ -45,17 +40,17 @@ std::string NamesOf(const std::vector<PathRoot>& roots) {
 }
 
 absl::StatusOr<bool> LiesBelow(const std::string& path, const std::vector<PathRoot>& roots) {
-  const fs::path written = fs::path(path).lexically_normal();
+  const std::string written = fs::path(path).lexically_normal();
   const bool named = !HasDotDot(path) && std::any_of(roots.begin(), roots.end(), [&](const PathRoot& root) {
-    return IsIn(written, root.given) || IsIn(written, root.resolved);
+    return IsBelow(written, root.given) || IsBelow(written, root.resolved);
   });
   if (!named) return false;
   std::error_code error;
   const fs::path nearest = NearestOf(written, &error);
-  const fs::path resolved = error ? fs::path() : fs::canonical(nearest, error);
+  const std::string resolved = error ? fs::path() : fs::canonical(nearest, error);
   if (error) return absl::UnavailableError(error.message());
   return std::any_of(roots.begin(), roots.end(),
-                     [&](const PathRoot& root) { return IsIn(resolved, root.resolved); });
+                     [&](const PathRoot& root) { return IsBelow(resolved, root.resolved); });
 }
 
 }  // namespace fsdpd

@@ -49,15 +49,15 @@ void JudgePlugin(const v1::JobSpec& spec, const PlaceRequest& request, const std
   bool any = false, takes = false;
   for (const NodeSlots& node : nodes) {
     any |= node.device == request.device;
-    takes |= node.device == request.device && node.plugins;
+    takes |= node.device == request.device && LoadsPlugin(request, node);
   }
-  if (!request.plugin || !any || takes) return;
+  if (!any || takes) return;
   Violation violation;
   violation.rule = "plugin_needs_permission";
   violation.level = ViolationLevel::kError;
   violation.field = spec.model().has_package() ? "model.package.path" : "model.plugin.path";
-  violation.reason =
-      "no connected agent loads plug-ins and packages, because they run code as the agent's user";
+  violation.reason = absl::StrCat("no connected agent loads ", request.plugin,
+                                  ": plug-ins and packages run code as the agent's user");
   violation.fix =
       "start the agents with --plugin-dir DIR, where DIR is a directory of the nodes that holds the file";
   violations->push_back(std::move(violation));

@@ -144,9 +144,12 @@ TEST(Admission, PluginNeedsAgentsThatLoadPlugins) {
   };
   EXPECT_THAT(refusal({Node("a", kPlenty)}), ::testing::HasSubstr("--plugin-dir DIR"));
   NodeSlots takes = Node("b", kPlenty);
-  takes.plugins = true;
+  takes.plugin_dirs = {"/plugins"};
   EXPECT_EQ(refusal({Node("a", kPlenty), takes}), "");
   EXPECT_EQ(refusal({}), "");
+  spec.mutable_model()->mutable_plugin()->set_path("/other/mine.so");
+  EXPECT_NE(refusal({takes}), "");
+  spec.mutable_model()->mutable_plugin()->set_path("/plugins/mine.so");
   takes.device = v1::DEVICE_CUDA;
   EXPECT_NE(refusal({Node("a", kPlenty), takes}), "") << "that one runs other jobs";
   field = "model.package.path";

@@ -25,7 +25,7 @@ namespace {
 constexpr int kMaxAttemptsListed = 4096;  // Running, or ended recently.
 constexpr int kMaxRanksListed = 1024;     // Per attempt: the maximum number of slots of a node.
 constexpr int kMaxAllowedEnv = 1024;
-constexpr int kMaxPluginDirs = 64;
+constexpr int kMaxPluginDirs = 128;
 constexpr size_t kMaxRefusedText = 200;  // In the log.
 // A step report has about 1 KiB, a rank's exit in addition up to kMaxTextListBytes of its log.
 constexpr size_t kMaxRankUpdateBytes = 256 << 10;

@@ -280,7 +280,7 @@ TEST_F(AgentSessionTest, RejectsLongOrUnprintableTexts) {
   v1::AgentMessage node = Registration(), dirs = Registration(), dir = Registration();
   node.mutable_register_()->set_node(std::string(1 << 20, 'x'));
   EXPECT_LT(Attached(node).status().message().size(), 300u);
-  for (int i = 0; i < 65; ++i) dirs.mutable_register_()->add_plugin_dirs("/plugins");
+  for (int i = 0; i < 129; ++i) dirs.mutable_register_()->add_plugin_dirs("/plugins");
   EXPECT_THAT(Attached(dirs).status().message(), HasSubstr("register.plugin_dirs: too many"));
   dir.mutable_register_()->add_plugin_dirs(std::string(1 << 20, '/'));
   EXPECT_THAT(Attached(dir).status().message(), HasSubstr("register.plugin_dirs: too long"));

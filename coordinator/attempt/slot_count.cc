@@ -23,7 +23,7 @@ NodeSlots IdleSlots(const NodeView& node) {
   slots.bytes_per_slot = node.info.memory_bytes_per_slot();
   slots.host_bytes = node.info.host_memory_bytes();
   slots.env.insert(node.info.allowed_env().begin(), node.info.allowed_env().end());
-  slots.plugins = node.info.plugin_dirs_size() > 0;
+  slots.plugin_dirs.assign(node.info.plugin_dirs().begin(), node.info.plugin_dirs().end());
   slots.labels = node.info.labels();
   slots.domain = node.info.nvlink_domain();
   for (int device = 0; device < slots.slots; ++device) slots.free_devices.push_back(device);

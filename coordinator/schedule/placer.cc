@@ -4,6 +4,7 @@
 #include <absl/strings/str_join.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <functional>
 #include <limits>
 #include <map>
@@ -12,6 +13,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/dot_dot.h"
 #include "base/limits.h"
 #include "base/spec_text/rank_env.h"
 #include "base/text.h"
@@ -21,6 +23,7 @@ namespace {
 
 constexpr size_t kMaxNodesInReason = 8;
 constexpr size_t kMaxJobsInReason = 4;
+constexpr size_t kMaxPathInReason = 200;
 
 const char* KindOf(v1::Device device) { return device == v1::DEVICE_CPU ? "cpu" : "cuda"; }
 
@@ -42,7 +45,9 @@ std::string NotAllowed(const PlaceRequest& request, const NodeSlots& node) {
   for (const std::string& name : request.env) {
     if (!AllowsEnv(node.env, name)) return absl::StrCat("does not allow env ", name);
   }
-  return request.plugin && !node.plugins ? "has no --plugin-dir" : "";
+  return LoadsPlugin(request, node)
+             ? ""
+             : absl::StrCat("has no --plugin-dir that contains ", CutText(request.plugin, kMaxPathInReason));
 }
 
 std::string SelectorText(const Selector& selector) {
@@ -224,6 +229,12 @@ v1::Job::Placement PlacementOn(const NodeSlots& node, int64_t first_rank, int64_
 
 }  // namespace
 
+bool LoadsPlugin(const PlaceRequest& request, const NodeSlots& node) {
+  return request.plugin.empty() ||
+         std::any_of(node.plugin_dirs.begin(), node.plugin_dirs.end(),
+                     [&](const std::string& dir) { return IsBelow(request.plugin, dir); });
+}
+
 bool CouldTake(const PlaceRequest& request, const NodeSlots& node) {
   return !node.cordon.has_value() && node.device == request.device && node.slots >= request.ranks_per_node &&
          HasMemory(request, node) && HasHostMemory(request, node) && NotAllowed(request, node).empty();
@@ -242,7 +253,9 @@ NodeCount CountNodes(const PlaceRequest& request, const std::vector<NodeSlots>& 
 PlaceRequest RequestOf(const v1::JobSpec& filled) {
   const v1::Resources& resources = filled.resources();
   PlaceRequest request = {resources.nodes(), resources.ranks_per_node(), resources.device(), 0, {}};
-  request.plugin = filled.model().has_plugin() || filled.model().has_package();
+  const v1::Model& model = filled.model();
+  const std::filesystem::path plugin = model.has_package() ? model.package().path() : model.plugin().path();
+  request.plugin = plugin.lexically_normal();
   // A rule rejects invalid ones.
   request.selector = ParseSelector(resources.node_selector()).value_or(Selector());
   request.together = NodesTogether(filled);

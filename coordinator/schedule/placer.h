@@ -36,7 +36,7 @@ struct PlaceRequest {
   v1::Device device = v1::DEVICE_CUDA;
   int64_t bytes_per_rank = 0;    // Minimum memory of a slot; 0: any slot suffices.
   std::vector<std::string> env;  // Variables that a node must allow.
-  bool plugin = false;           // The job loads a plug-in or package; its agent restricts the files.
+  std::string plugin = {};       // Path of the job's plug-in or package; "": none.
   Selector selector = {};        // The node's labels must match it.
   // Number of consecutive nodes whose ranks communicate within layers; 1: no such ranks are on two nodes.
   int64_t together = 1;
@@ -56,11 +56,11 @@ struct NodeSlots {
   int64_t bytes_per_slot = 0;     // Memory for one rank; 0: unknown, assumed to suffice.
   int64_t host_bytes = 0;         // Host memory for all ranks, without subtracting running jobs; 0: as above.
   std::set<std::string> env;      // Patterns of --allow-env (base/spec_text/rank_env.h).
-  bool plugins = false;           // Whether its agent loads plugins.
-  Labels labels;                  // The agent's labels.
-  std::string domain;             // NVLink domain: its nodes are connected by NVLink; "": none.
-  std::optional<std::string> cordon;  // Reason for the cordon; not set if jobs may be placed here.
-  bool measured = false;              // A preflight holds the slots that are not free, and no job does.
+  std::vector<std::string> plugin_dirs;  // As in v1::Register.
+  Labels labels;                         // The agent's labels.
+  std::string domain;                    // NVLink domain: its nodes are connected by NVLink; "": none.
+  std::optional<std::string> cordon;     // Reason for the cordon; not set if jobs may be placed here.
+  bool measured = false;                 // A preflight holds the slots that are not free, and no job does.
 };
 
 struct PlaceDecision {
@@ -73,6 +73,9 @@ struct PlaceDecision {
 
 // Whether the node could take a part of the job if it were idle.
 bool CouldTake(const PlaceRequest& request, const NodeSlots& node);
+
+// Whether the node's agent allows the plug-in or package of the job, if it has one.
+bool LoadsPlugin(const PlaceRequest& request, const NodeSlots& node);
 
 // Number of nodes that could take a part of the job if they were idle, and that can now.
 struct NodeCount {

@@ -395,16 +395,19 @@ TEST(Placer, PlacesPluginJobOnlyWherePluginsAreLoaded) {
     node->slots = 1;
     node->free_devices = {0};
   }
-  with.plugins = true;
+  without.plugin_dirs = {"/plugins/mine", "/other"};
+  with.plugin_dirs = {"/other", "/plugins"};
   const PlaceDecision placed = Place(RequestOf(spec), {without, with});
   ASSERT_EQ(placed.placements.size(), 1u);
   EXPECT_EQ(placed.placements[0].node(), "b");
   const PlaceDecision waits = Place(RequestOf(spec), {without});
   EXPECT_FALSE(waits.placed());
   EXPECT_FALSE(waits.possible);
-  EXPECT_THAT(waits.reason, HasSubstr("a has no --plugin-dir"));
+  EXPECT_THAT(waits.reason, HasSubstr("a has no --plugin-dir that contains /plugins/mine.so"));
   spec.mutable_model()->mutable_package()->set_path("/plugins/mine.fsdpd");
   EXPECT_FALSE(Place(RequestOf(spec), {without}).possible) << "a package is native code, too";
+  spec.mutable_model()->mutable_package()->set_path("/other/./mine.fsdpd");
+  EXPECT_TRUE(Place(RequestOf(spec), {without}).placed());
 }
 
 }  // namespace

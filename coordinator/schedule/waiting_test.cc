@@ -41,7 +41,7 @@ TEST(Waiting, TooFewNodesEvenWhenIdle) {
 
 TEST(Waiting, DisallowedRequestIsLackOfNodes) {
   PlaceRequest request = Request(1, 1);
-  request.plugin = true;
+  request.plugin = "/plugins/mine.so";
   EXPECT_EQ(WaitingToBePlaced(request, {Node("a", 2, {0, 1})}).code(), Waiting::CODE_NODES);
 }
 

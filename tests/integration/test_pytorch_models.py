@@ -23,6 +23,7 @@ from harness.small_disk import small_disk
 from harness.specs import corpus, spec
 from harness.stubs import event
 from harness.training import kill_rank
+from harness.wait import wait_until
 
 PAGE = "docs/pytorch_models.md"
 # The export compiles eight libraries, of about ten seconds of one core each, while other tests run.
@@ -100,10 +101,24 @@ def test_job_must_have_shape_of_package(cluster, directory, others, rule):
     assert f"[{rule}]" in cluster.ctl("submit", "-f", package_spec(cluster, path, **others)).expect(3).err
 
 
-def test_package_outside_directory_is_not_loaded(cluster, tmp_path):
-    path = write_package(tmp_path / "mine.fsdpd")
-    failed = cluster.wait_state(submit_package(cluster, path), "FAILED")
-    assert f"model.package.path: '{path}'" in failed.reason and "outside of --plugin-dir" in failed.reason, failed.reason
+def test_job_runs_only_on_nodes_that_allow_its_package(own, tmp_path):
+    """Also through a symlink, which the agent of the first node resolves."""
+    for name in ("real", "other"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "link").symlink_to("real")
+    path = write_package(tmp_path / "link/mine.fsdpd")
+    with own(agents=0) as cluster:
+        cluster.start_agent("node-0", plugin_dir=tmp_path / "other")
+        refused = cluster.ctl("submit", "-f", package_spec(cluster, path)).expect(3)
+        assert f"no connected agent loads {path}" in refused.err, refused
+        cluster.start_agent("node-1", plugin_dir=tmp_path / "link")
+        two = package_spec(cluster, path, resources={"nodes": 2}, train={"steps": 5})
+        waits = json.loads(cluster.ctl("submit", "-f", two, "-o", "json").expect(0).out)["id"]
+        reason = f"node-0 has no --plugin-dir that contains {path}"
+        wait_until("the reason is shown", lambda: reason in cluster.ctl("describe", waits).expect(0).out)
+        failed = cluster.wait_state(submit_package(cluster, path), "FAILED")
+        assert failed.failure.node == "node-1" and "compiled by PyTorch" in failed.reason, failed
+        assert {each.node for each in failed.failed_attempts} == {"node-1"}, failed.failed_attempts
 
 
 def test_damaged_package_is_reported_at_its_field(cluster, directory):
