@@ -208,7 +208,8 @@ Findings ChecksVariants(const Facts& f) {
     std::set<int> kinds;
     bool is_known = true;
     for (const v1::Package::Variant& variant : PackageOf(f).graphs(g).variants()) {
-      is_known &= variant.recompute() >= v1::RECOMPUTE_NONE && variant.recompute() <= v1::RECOMPUTE_FULL;
+      is_known &=
+          v1::Recompute_IsValid(variant.recompute()) && variant.recompute() != v1::RECOMPUTE_UNSPECIFIED;
       is_known &= kinds.insert(variant.recompute()).second;
     }
     if (is_known && kinds.count(v1::RECOMPUTE_NONE) > 0) continue;

@@ -216,6 +216,14 @@ TEST(PackageRules, FillsWhatThePackageFixes) {
   EXPECT_EQ(Text(CheckJob(written)), "");
 }
 
+TEST(PackageRules, GraphsMayHaveAllModes) {
+  v1::JobSpec job = PackageJob();
+  v1::Package::Graph* const layer = job.mutable_model()->mutable_package()->mutable_graphs(1);
+  layer->add_variants()->set_recompute(v1::RECOMPUTE_SELECTIVE);
+  job.mutable_fsdp()->set_recompute(v1::RECOMPUTE_SELECTIVE);
+  EXPECT_EQ(Text(CheckJob(job)), "");
+}
+
 TEST(PackageRules, EachCaseViolatesOnlyItsRule) {
   std::vector<BadCase> cases = ManifestCases();
   for (const std::vector<BadCase>& more : {UnitCases(), JobCases()})
