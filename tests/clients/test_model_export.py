@@ -26,6 +26,13 @@ CONFIGS = {
     "gemma2": lambda: transformers.Gemma2Config(**SIZES, num_key_value_heads=2, head_dim=8, sliding_window=8),
     "gemma3": lambda: transformers.Gemma3TextConfig(**SIZES, num_key_value_heads=2, head_dim=8, sliding_window=8,
                                                     layer_types=["sliding_attention", "full_attention"]),
+    # Layer drop, and gradients of key biases, which are 0 but for rounding.
+    "opt": lambda: transformers.OPTConfig(**SIZES, ffn_dim=64, word_embed_proj_dim=32),
+    # Attention whose result has another order of memory with gradients.
+    "neox_japanese": lambda: transformers.GPTNeoXJapaneseConfig(**SIZES, intermediate_multiple_size=2),
+    # Positions are read, and initial values are set by .data.
+    "bamba": lambda: transformers.BambaConfig(**SIZES, num_key_value_heads=2, attn_layer_indices=[1], mamba_n_heads=4,
+                                              mamba_d_head=16, mamba_d_state=8, mamba_chunk_size=8),
     "neox": lambda: transformers.GPTNeoXConfig(**SIZES, rotary_pct=0.5),
 }
 # A model with two residual streams of different widths, ALiBi, a scaled and capped head, and a frozen parameter.
@@ -422,6 +429,8 @@ REFUSALS = {
     "no_grad": ("x = layer(x)", "with torch.no_grad():\n                x = layer(x)", "stopping a gradient with detach or torch"),
     "function": ("x = layer(x)", "x = Straight.apply(layer(x))", "Straight: torch.autograd.Function is not supported"),
     "control": ("x = layer(x)", "x = layer(x) if x.sum() > 0 else x", r"^fsdpctl model: \S*model.py:37 \(x = layer.*\): control flow that depends on values .*; .* torch.where\n$"),
+    "size": ("x = layer(x)", "x = layer(x) + x.flatten(0, 1)[torch.where(tokens.flatten() > 3)[0]].sum()",
+             r"model.py:37 \(x = layer.*\): a size that depends on values of tensors is not supported"),
     "loss": ("return self.head(x)", "return self.head(x).mean()", r"model.py:38 .*of shape \[\] \(want logits of shape \[2, 32, "),
     "softmax": ("return self.head(x)", "return self.head(x).softmax(-1)", r"model.py:38 .*: softmax after the final linear layer"),
     "computed": ("return self.head(x)", "return nn.functional.linear(x, self.head.weight * 2, self.head.bias)", "has a computed weight"),
@@ -450,6 +459,13 @@ def test_check_prints_units(run, tmp_path):
     assert re.sub(" +", " ", out).splitlines() == [
         "UNIT COUNT PARAMETERS", "embedding 1 3,138", "layers.0 to layers.1 2 4,384", "head 1 3,232", "", "parameters: 15,138",
         "final linear layer: out.weight and out.bias, scale 0.5, soft cap 3"]
+
+
+@pytest.mark.parametrize("name", ["opt", "neox_japanese", "bamba"])
+def test_check_of_transformers(run, tmp_path, name):
+    hugging_face(tmp_path, name)
+    code, out, error = run(*check_words("--hf", name, "--dropout", 0))
+    assert code == 0 and "final linear layer: " in out, error
 
 
 @pytest.mark.parametrize("old, new, message", [
@@ -556,6 +572,18 @@ def test_declared_unit_modules_and_scaled_head(tmp_path):
     _, _, found = traced(user_file(tmp_path, text))
     assert [unit.name for unit in found] == ["embed", "layers.0", "layers.1", "head"]
     assert (found[-1].head.scale, found[-1].head.soft_cap) == (0.25, 0.0)
+
+
+@pytest.mark.parametrize("old, new", [
+    ("x = layer(x)", "y = torch.zeros_like(x)\n            y[:, 0] = x[:, 1]\n            x = layer(x + y)"),  # Assignment.
+    ("x = self.embed(tokens)", "with torch.no_grad():\n            y = self.w * 2\n        x = self.embed(tokens) + y"),  # Frozen.
+])
+def test_check_of_operations(run, tmp_path, old, new):
+    text = SMALL.replace(old, new)
+    text = text if "self.w" not in new else text.replace("self.head =", "self.w = nn.Parameter(torch.zeros(16), False)\n        self.head =")
+    (tmp_path / "model.py").write_text(text)
+    code, _, error = run(*check_words("model.py:build"))
+    assert code == 0, error
 
 
 def test_constants_become_buffers_and_operations(tmp_path):

@@ -24,6 +24,9 @@ from fsdpd.faults import Fault
 from fsdpd.model.initial import Recorder
 from fsdpd.model.lines import located
 
+# Errors of PyTorch for a tensor on the meta device that is read, or whose data are set to real ones.
+WITHOUT_VALUES = ("meta tensor", "incompatible tensor type")
+
 
 class NeedsValues(Fault):
     """The module cannot be built on the meta device."""
@@ -117,6 +120,14 @@ def hugging_face_source(directory: pathlib.Path) -> Source:
     config = config.get_text_config()
 
     def build() -> nn.Module:
+        module = from_config()
+        for each in module.modules():
+            for name in {"_update_mamba_mask", "_update_linear_attn_mask"} & set(dir(each)):
+                # Reads the value of a position, but without a mask the result is None.
+                setattr(each, name, lambda attention_mask, cache_position: attention_mask)
+        return module
+
+    def from_config() -> nn.Module:
         # Attention of transformers drops the soft cap of scores with sdpa.
         eager = bool(getattr(config, "attn_logit_softcapping", None))
         make = functools.partial(transformers.AutoModelForCausalLM.from_config, config, dtype=torch.float32)
@@ -141,16 +152,17 @@ def build(source: Source, values: bool, seed: int, dropout: float | None) -> Bui
     except Fault:
         raise
     except Exception as error:
-        if recorder is None or "meta tensor" not in str(error):
+        if recorder is None or not any(text in str(error) for text in WITHOUT_VALUES):
             raise located(error, source.name) from error
         raise NeedsValues(f"{source.name}: reads values of parameters while it is built ({error}); "
                           "add --initial-values data") from None
     config = getattr(module, "config", None)
     if config is not None and hasattr(config, "use_cache"):
         config.use_cache = False
+    module.train()
     if dropout is not None:
         set_dropout(module, dropout)
-    return Built(module.train(), source, recorder, dropout)
+    return Built(module, source, recorder, dropout)
 
 
 @contextlib.contextmanager
@@ -180,5 +192,8 @@ def set_dropout(module: nn.Module, probability: float) -> None:
     for each in module.modules():
         if isinstance(each, nn.modules.dropout._DropoutNd):
             each.p = probability
-        for name in [name for name, value in vars(each).items() if "drop" in name and isinstance(value, float)]:
+        names = [name for name, value in vars(each).items() if "drop" in name and isinstance(value, float)]
+        for name in names:
             setattr(each, name, probability)
+        if probability == 0 and "layerdrop" in names:
+            each.training = False  # It would draw a number per layer; its own other dropouts are 0 too.

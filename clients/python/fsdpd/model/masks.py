@@ -118,7 +118,7 @@ def repeated(node: fx.Node) -> fx.Node | None:
     chain = []
     for want in ("_unsafe_view", "clone", "expand", "unsqueeze"):
         name = getattr(node.target, "__name__", "").split(".")[0]
-        if name != want and (want, name) != ("_unsafe_view", "view"):
+        if name != want and (want, name) != ("_unsafe_view", "reshape"):
             return None
         chain.append(node)
         node = node.args[0]

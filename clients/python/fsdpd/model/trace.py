@@ -85,7 +85,9 @@ def trace(built: Built, shape: Shape, dtype: torch.dtype, device: torch.device) 
         logging.getLogger("torch").setLevel(logging.ERROR)
         try:
             program = torch.export.export(Logits(built.module), (tokens,), strict=False)
-            trained = {spec.arg.name for spec in program.graph_signature.input_specs if spec.kind == InputKind.PARAMETER}
+            parameters = dict(built.module.named_parameters(remove_duplicate=False))
+            trained = {spec.arg.name for spec in program.graph_signature.input_specs if spec.kind == InputKind.PARAMETER
+                       and parameters[spec.target.removeprefix(PREFIX)].requires_grad}
             check_detached(program.graph_module, {node for node in program.graph.nodes if node.name in trained})
             program = program.run_decompositions({})
         except Fault:
@@ -261,6 +263,16 @@ def check_operation(made: Trace, node: torch.fx.Node, without_dropout: bool) -> 
     if name.startswith("_assert"):
         made.graph.erase_node(node)
         return
+    if node.target is torch.ops.aten.view.default:
+        # With gradients, a kernel may return another order of memory than in this trace.
+        node.target = torch.ops.aten.reshape.default
+    if node.target is torch.ops.aten.copy.default:
+        replace_copy(made.graph, node)
+        return
+    sizes = getattr(node.meta.get("val"), "shape", [node.meta.get("val")])
+    if any(isinstance(each, torch.SymInt) for each in sizes):
+        raise Fault(f"{where(node)}: a size that depends on values of tensors is not supported; compute all elements and choose "
+                    "with torch.where")
     given = arguments(node)
     probability = next((given[key] for key in ("p", "dropout_p", "dropout") if key in given), None)
     if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) and probability != 0:
@@ -269,6 +281,18 @@ def check_operation(made: Trace, node: torch.fx.Node, without_dropout: bool) -> 
         else:
             fix = "set this probability to 0 in the model" if without_dropout else "add --dropout 0"
         raise Fault(f"{where(node)}: random operations ({name} here) are not supported; {fix}")
+
+
+def replace_copy(graph: torch.fx.Graph, node: torch.fx.Node) -> None:
+    """An assignment to a part of a tensor, `x[:, 0] = y`, becomes `copy`, which has no gradient."""
+    value = node.meta["val"]
+    with graph.inserting_before(node):
+        cast = graph.call_function(torch.ops.aten.to.dtype, (node.args[1], value.dtype))
+        made = graph.call_function(torch.ops.aten.expand.default, (cast, list(value.shape)))
+    for each in (cast, made):
+        each.meta = {**node.meta, "val": value if each is made else value.new_empty(node.args[1].meta["val"].shape)}
+    node.replace_all_uses_with(made)
+    graph.erase_node(node)
 
 
 def arguments(node: torch.fx.Node) -> dict[str, Any]:
