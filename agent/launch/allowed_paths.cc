@@ -1,10 +1,13 @@
 #include "agent/launch/allowed_paths.h"
 
 #include <absl/strings/str_cat.h>
+#include <unistd.h>
 
 #include <utility>
 
+#include "base/check.h"
 #include "base/dot_dot.h"
+#include "base/errno_status.h"
 
 namespace fsdpd {
 namespace {
@@ -27,6 +30,24 @@ void AddFiles(const std::string& list, const TokenFiles& files, std::vector<Spec
   }
 }
 
+// `flag`: of the roots.
+absl::Status CheckBelow(const SpecPath& at, const std::vector<PathRoot>& roots, const char* flag) {
+  const absl::StatusOr<bool> below = LiesBelow(at.path, roots);
+  const std::string object = absl::StrCat(at.field, ": '", at.path, "' ");
+  if (!below.ok()) {
+    return absl::UnavailableError(
+        absl::StrCat(object, "cannot be opened on this node: ", below.status().message()));
+  }
+  if (*below) return absl::OkStatus();
+  if (HasDotDot(at.path)) {
+    return absl::PermissionDeniedError(
+        absl::StrCat(object, "is not opened on this node: it contains .., which is not supported with ", flag,
+                     "; write the path without .."));
+  }
+  return absl::PermissionDeniedError(
+      absl::StrCat(object, "is not opened on this node: it is outside of ", flag, " ", NamesOf(roots)));
+}
+
 }  // namespace
 
 std::vector<SpecPath> PathsOf(const v1::JobSpec& spec) {
@@ -40,24 +61,20 @@ std::vector<SpecPath> PathsOf(const v1::JobSpec& spec) {
 
 absl::Status CheckPaths(const v1::JobSpec& spec, const std::vector<PathRoot>& roots) {
   if (roots.empty()) return absl::OkStatus();
-  for (const auto& [field, path] : PathsOf(spec)) {
-    const absl::StatusOr<bool> below = LiesBelow(path, roots);
-    const std::string object = absl::StrCat(field, ": '", path, "' ");
-    if (!below.ok()) {
-      return absl::UnavailableError(
-          absl::StrCat(object, "cannot be opened on this node: ", below.status().message()));
-    }
-    if (*below) continue;
-    if (HasDotDot(path)) {
-      return absl::PermissionDeniedError(
-          absl::StrCat(object,
-                       "is not opened on this node: it contains .., which is not supported with --path-root; "
-                       "write the path without .."));
-    }
-    return absl::PermissionDeniedError(
-        absl::StrCat(object, "is not opened on this node: it is outside of --path-root ", NamesOf(roots)));
-  }
+  for (const SpecPath& at : PathsOf(spec)) FSDPD_RETURN_IF_ERROR(CheckBelow(at, roots, "--path-root"));
   return absl::OkStatus();
+}
+
+absl::Status CheckPlugin(const v1::Model& model, const std::vector<PathRoot>& dirs) {
+  SpecPath at{"model.plugin.path", model.plugin().path()};
+  if (model.has_package()) at = {"model.package.path", model.package().path()};
+  if (at.path.empty()) return absl::OkStatus();
+  const std::string object = absl::StrCat(at.field, ": '", at.path, "' ");
+  if (dirs.empty())
+    return absl::PermissionDeniedError(object + "is not opened on this node: its agent has no --plugin-dir");
+  FSDPD_RETURN_IF_ERROR(CheckBelow(at, dirs, "--plugin-dir"));
+  if (access(at.path.c_str(), R_OK) == 0) return absl::OkStatus();
+  return absl::UnavailableError(ErrnoText(object + "cannot be opened on this node"));
 }
 
 }  // namespace fsdpd

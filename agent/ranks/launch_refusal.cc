@@ -1,7 +1,6 @@
 #include "agent/ranks/launch_refusal.h"
 
 #include "agent/launch/allowed_paths.h"
-#include "agent/launch/plugin_check.h"
 #include "agent/ranks/rank_process.h"
 
 namespace fsdpd {

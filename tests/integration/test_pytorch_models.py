@@ -156,7 +156,7 @@ def test_missing_package_is_tried_on_another_node(own, tmp_path):
         for name in ("node-0", "node-1"):
             cluster.start_agent(name, plugin_dir=tmp_path)
         failed = fails_twice(cluster, job)
-        assert f"model.package.path: '{path}' cannot be loaded" in failed.reason, failed.reason
+        assert f"model.package.path: '{path}' cannot be opened" in failed.reason, failed.reason
         assert {each.node for each in failed.failed_attempts} == {"node-0", "node-1"}, failed.failed_attempts
 
 
