@@ -70,6 +70,18 @@ TEST_F(CommandsTest, UsageErrorSuggestsSimilarWord) {
   }
 }
 
+// Regression: the error was about `export` and `validate`, which are commands too.
+TEST_F(CommandsTest, MissingPluginNamesItsInstallation) {
+  EXPECT_EQ(RunCommand({"model", "export", "--hf", "gemma"}), kExitUsage);
+  EXPECT_EQ(
+      err_.find("fsdpctl: unknown command 'model'; it is a plugin that is not installed (export PyTorch "
+                "models: pip install "),
+      0u)
+      << err_;
+  EXPECT_EQ(RunCommand({"data", "validate", "a.u16"}), kExitUsage);
+  EXPECT_EQ(err_.find("fsdpctl: unknown command 'data'; it is a plugin that is not installed"), 0u) << err_;
+}
+
 // Regression: exit code 1 had four meanings in addition to a failed job.
 TEST_F(CommandsTest, OtherErrorsExitWith7) {
   server_.on_cancel = [](const auto&, auto*) {

@@ -556,8 +556,10 @@ std::optional<int> ParseCommandLine(const std::vector<std::string>& arguments, C
                                     Console* console) {
   const auto app = MakeApp(kAbout, "fsdpctl");
   BuildApp(app.get(), line);
+  // Words after a plug-in that is not installed are not commands, although some have the same names.
+  const bool is_plugin = !arguments.empty() && !InstallHint(arguments[0]).empty();
   try {
-    ParseWords(app.get(), arguments);
+    ParseWords(app.get(), is_plugin ? std::vector<std::string>{arguments[0]} : arguments);
   } catch (const CLI::CallForHelp&) {
     if (app->get_subcommands().empty())
       app->footer(PluginHelp(PluginVerbs(CommandNames(), PathVariable())) + kFooter);
