@@ -9,6 +9,8 @@
 #include "base/temp_dir.h"
 #include "client/connect/outcome.h"
 #include "client/testing/command_case.h"
+#include "fsdp/package/testing/package_writer.h"
+#include "fsdp/plan/spec/testing/small_package.h"
 
 namespace fsdpd {
 namespace {
@@ -38,6 +40,19 @@ TEST_F(SearchCommandTest, ShowsFastestAndSpecAsWritten) {
     EXPECT_NE(out_.find(word), std::string::npos) << word << " in " << out_;
   }
   EXPECT_EQ(out_.find("NOT ALL"), std::string::npos) << out_;
+}
+
+// Regression: 0 tokens per step, and micro-batches of 1 sample as written.
+TEST_F(SearchCommandTest, ShowsShapeOfPackage) {
+  server_.Stop();
+  WriteFile(dir_.File("mine.fsdpd"), PackageOf(SmallPackage(), {}));
+  std::ofstream(file_) << "name: a\nmodel: {package: {path: mine.fsdpd}}\ndata: {synthetic: {}}\n"
+                          "train: {steps: 3, global_batch: 12}\nresources: {ranks_per_node: 2}\n";
+  EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "--search", "--profile", "h200"}), kExitOk) << err_;
+  EXPECT_NE(out_.find("12 samples of 32 tokens per step"), std::string::npos) << out_;
+  const size_t as_written = out_.find("as written");
+  ASSERT_NE(as_written, std::string::npos) << out_;
+  EXPECT_NE(out_.find(" 2 x 3 ", as_written), std::string::npos) << out_;
 }
 
 TEST_F(SearchCommandTest, ExposedTimeEqualsPlan) {

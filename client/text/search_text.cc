@@ -7,32 +7,21 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/spec_text/enum_name.h"
 #include "base/text.h"
 #include "client/text/plan_text.h"
 #include "client/text/text_table.h"
 #include "fsdp/plan/prediction.h"
+#include "fsdp/plan/spec/defaults.h"
 
 namespace fsdpd {
 namespace {
 
 using Configuration = v1::PlanSearch::Configuration;
 
-const char* NameOf(v1::Strategy strategy) {
-  switch (strategy) {
-    case v1::STRATEGY_NO_SHARD:
-      return "no_shard";
-    case v1::STRATEGY_OPTIM:
-      return "optim";
-    case v1::STRATEGY_OPTIM_GRADS:
-      return "optim_grads";
-    default:
-      return "optim_grads_params";
-  }
-}
-
 std::string StrategyText(const v1::Fsdp& fsdp) {
   const bool parts = fsdp.outer().size() > 1 && fsdp.outer().strategy() == v1::STRATEGY_OPTIM;
-  return absl::StrCat(NameOf(fsdp.strategy()), fsdp.keep_gathered() ? ", keep_gathered" : "",
+  return absl::StrCat(ShortEnumName(fsdp.strategy()), fsdp.keep_gathered() ? ", keep_gathered" : "",
                       parts ? ", outer optim" : "");
 }
 
@@ -44,16 +33,10 @@ std::string RecomputeText(const v1::Fsdp& fsdp) {
   const std::string on = fsdp.has_recompute_layers() ? absl::StrCat(" on ", offloads ? "at most " : "",
                                                                     LayersText(fsdp.recompute_layers()))
                                                      : "";
-  switch (fsdp.recompute()) {
-    case v1::RECOMPUTE_NONE:
-      return "none";
-    case v1::RECOMPUTE_SELECTIVE:
-      return absl::StrCat("selective", on);
-    case v1::RECOMPUTE_FULL:
-      return absl::StrCat("full", on, on.empty() ? "" : ", selective on the rest");
-    default:
-      return "auto";
-  }
+  if (fsdp.recompute() == v1::RECOMPUTE_UNSPECIFIED) return "auto";
+  if (fsdp.recompute() == v1::RECOMPUTE_NONE) return "none";
+  const bool rest = fsdp.recompute() == v1::RECOMPUTE_FULL && !on.empty();
+  return absl::StrCat(ShortEnumName(fsdp.recompute()), on, rest ? ", selective on the rest" : "");
 }
 
 std::string CheckpointingText(const v1::Fsdp& fsdp) {
@@ -74,11 +57,12 @@ void AddRow(const v1::PlanSearch& search, const std::string& number, const Confi
   const v1::Prediction& p = way.prediction();
   const double world = static_cast<double>(std::max<int64_t>(search.world_size(), 1));
   const v1::JobSpec& spec = way.spec();
+  const v1::JobSpec filled = WithDefaults(spec, nullptr);
   table->Add({number, Milliseconds(p.step_seconds()), absl::StrFormat("%.0f", p.tokens_per_second() / world),
               absl::StrFormat("%.1f%%", 100 * p.mfu()), Milliseconds(ExposedSeconds(p)),
               HumanBytes(way.memory().peak_bytes()),
-              absl::StrCat(MeshText(way.mesh()), StagesText(spec.parallel())), StrategyText(spec.fsdp()),
-              absl::StrCat(std::max<int64_t>(spec.train().micro_batch(), 1), " x ", way.micro_batches()),
+              absl::StrCat(MeshText(way.mesh()), StagesText(spec.parallel())), StrategyText(filled.fsdp()),
+              absl::StrCat(filled.train().micro_batch(), " x ", way.micro_batches()),
               CheckpointingText(spec.fsdp())});
 }
 

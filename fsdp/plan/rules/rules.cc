@@ -71,7 +71,12 @@ Findings FindingsOf(const Rule& rule, const Facts& f) {
 
 Violations CheckJob(const v1::JobSpec& job, const std::vector<std::string>& unparsed) {
   Violations found;
-  const Facts facts(job, unparsed, found);
+  std::vector<std::string> open = unparsed;
+  // Only the package has the value, and the client has not read it.
+  if (job.model().has_package() && job.model().package().digest().empty() &&
+      job.data().sequence_length() == 0)
+    open.push_back("data.sequence_length");
+  const Facts facts(job, open, found);
   for (const Rule& rule : Table()) {
     for (Finding& finding : FindingsOf(rule, facts)) {
       const std::string field = finding.field.empty() ? rule.field : finding.field;

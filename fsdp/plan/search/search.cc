@@ -181,7 +181,7 @@ class Search {
     for (const ModelFacts& stage : stages) layouts.push_back(MakeLayout(stage, LayoutOptionsOf(spec)));
     const auto estimated = [&, this](int64_t offloaded_layers) {
       spec.offloaded_layers = offloaded_layers;
-      return EstimateStep(spec, chooses, stages, layouts, PlacementOf(resolved));
+      return EstimateStep(spec, chooses, stages, layouts, {resolved.resources().ranks_per_node()});
     };
     if (!may_offload || stages.size() > 1 || !WhyLayersStay(spec.model).empty())
       return estimated(spec.offloaded_layers);
@@ -227,16 +227,13 @@ class Search {
     return most;
   }
 
-  static Placement PlacementOf(const v1::JobSpec& resolved) {
-    return {resolved.resources().ranks_per_node()};
-  }
-
   // Fills the fields shared by all configurations.
   void Describe() {
     v1::PlanSearch& search = searched_.search;
-    search.set_world_size(RanksOf(WithDefaults(job_, nullptr)));
+    const v1::JobSpec filled = WithDefaults(job_, nullptr);
+    search.set_world_size(RanksOf(filled));
     search.set_global_batch(GlobalBatchOf(job_));
-    search.set_sequence_length(job_.data().sequence_length());
+    search.set_sequence_length(filled.data().sequence_length());
     *search.mutable_profile() = ToProto(profile_);
     for (const std::string& field : options_.held) search.add_held(field);
     if (IsHeld("parallel.pipeline", options_.held)) return;
