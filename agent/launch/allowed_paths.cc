@@ -34,16 +34,14 @@ void AddFiles(const std::string& list, const TokenFiles& files, std::vector<Spec
 absl::Status CheckBelow(const SpecPath& at, const std::vector<PathRoot>& roots, const char* flag) {
   const absl::StatusOr<bool> below = LiesBelow(at.path, roots);
   const std::string object = absl::StrCat(at.field, ": '", at.path, "' ");
-  if (!below.ok()) {
+  if (!below.ok())
     return absl::UnavailableError(
         absl::StrCat(object, "cannot be opened on this node: ", below.status().message()));
-  }
   if (*below) return absl::OkStatus();
-  if (HasDotDot(at.path)) {
+  if (HasDotDot(at.path))
     return absl::PermissionDeniedError(
         absl::StrCat(object, "is not opened on this node: it contains .., which is not supported with ", flag,
                      "; write the path without .."));
-  }
   return absl::PermissionDeniedError(
       absl::StrCat(object, "is not opened on this node: it is outside of ", flag, " ", NamesOf(roots)));
 }

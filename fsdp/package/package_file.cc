@@ -1,5 +1,6 @@
 #include "fsdp/package/package_file.h"
 
+#include <absl/strings/ascii.h>
 #include <absl/strings/escaping.h>
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
@@ -65,6 +66,9 @@ struct Archive {
   UniqueFd fd;
   std::map<std::string, ZipMember> members;
 
+  ReadAt Reader() const {
+    return [this](int64_t begin, int64_t size, void* out) { return Read(begin, size, out); };
+  }
   absl::Status Read(int64_t begin, int64_t size, void* out) const {
     for (int64_t done = 0; done < size;) {
       const ssize_t got = pread(fd.get(), static_cast<char*>(out) + done, size - done, begin + done);
@@ -91,9 +95,7 @@ absl::StatusOr<std::unique_ptr<Archive>> OpenArchive(const std::string& path) {
   struct stat facts = {};
   if (fstat(archive->fd.get(), &facts) != 0) return ErrnoStatus(path);
   if (!S_ISREG(facts.st_mode)) return NotPackage(path, "it is not a regular file");
-  const absl::StatusOr<std::vector<ZipMember>> members =
-      ReadZip(facts.st_size,
-              [&archive](int64_t begin, int64_t size, void* out) { return archive->Read(begin, size, out); });
+  const absl::StatusOr<std::vector<ZipMember>> members = ReadZip(facts.st_size, archive->Reader());
   if (absl::IsDataLoss(members.status())) return NotPackage(path, members.status().message());
   FSDPD_RETURN_IF_ERROR(members.status());
   for (const ZipMember& member : *members) {
@@ -105,8 +107,7 @@ absl::StatusOr<std::unique_ptr<Archive>> OpenArchive(const std::string& path) {
 
 bool IsFileName(const std::string& name) {
   const bool is_plain = std::all_of(name.begin(), name.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
-           c == '_' || c == '-' || c == '/';
+    return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-' || c == '/';
   });
   if (!is_plain || name.size() > kMaxNameBytes || name == kManifest) return false;
   const std::vector<absl::string_view> parts = absl::StrSplit(name, '/');
@@ -183,18 +184,16 @@ absl::StatusOr<v1::PackageManifest> ParseManifest(const std::string& json, const
   return manifest;
 }
 
-absl::StatusOr<std::string> ManifestText(const Archive& archive) {
+absl::StatusOr<v1::PackageManifest> ManifestOf(const Archive& archive) {
   const auto found = archive.members.find(kManifest);
   if (found == archive.members.end()) return NotPackage(archive.path, "it has no manifest.json");
   if (found->second.size > kMaxManifestBytes)
     return NotPackage(archive.path, absl::StrCat("manifest.json is too large (got ", found->second.size,
                                                  " bytes, want at most ", kMaxManifestBytes, ")"));
-  const auto read = [&archive](int64_t begin, int64_t size, void* out) {
-    return archive.Read(begin, size, out);
-  };
-  const absl::StatusOr<std::string> text = ReadZipMember(found->second, read, kMaxManifestBytes);
+  const absl::StatusOr<std::string> text = ReadZipMember(found->second, archive.Reader(), kMaxManifestBytes);
   if (absl::IsDataLoss(text.status())) return NotPackage(archive.path, text.status().message());
-  return text;
+  FSDPD_RETURN_IF_ERROR(text.status());
+  return ParseManifest(*text, archive.path);
 }
 
 // Opens `path`, and creates `directory` before.
@@ -291,15 +290,13 @@ absl::Status Unpack(const Archive& archive, const v1::PackageManifest& manifest,
 
 absl::StatusOr<v1::PackageManifest> ReadPackage(const std::string& path) {
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<Archive> archive, OpenArchive(path));
-  FSDPD_ASSIGN_OR_RETURN(const std::string json, ManifestText(*archive));
-  return ParseManifest(json, path);
+  return ManifestOf(*archive);
 }
 
 absl::StatusOr<v1::PackageManifest> UnpackPackage(const std::string& path, absl::string_view digest,
                                                   const std::string& directory) {
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<Archive> archive, OpenArchive(path));
-  FSDPD_ASSIGN_OR_RETURN(const std::string json, ManifestText(*archive));
-  FSDPD_ASSIGN_OR_RETURN(v1::PackageManifest manifest, ParseManifest(json, path));
+  FSDPD_ASSIGN_OR_RETURN(v1::PackageManifest manifest, ManifestOf(*archive));
   if (manifest.model().digest() != digest)
     return absl::FailedPreconditionError(absl::StrCat(
         path, ": another package than the job was submitted with (got digest ", manifest.model().digest(),

@@ -1,5 +1,6 @@
 #include "fsdp/plan/rules/described_rules.h"
 
+#include <absl/strings/ascii.h>
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
@@ -56,8 +57,7 @@ std::string ShownName(const std::string& name) {
 
 bool IsDescribedName(const std::string& name) {
   return !name.empty() && name.size() <= kMaxNameBytes && std::all_of(name.begin(), name.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
-           c == '_' || c == '-';
+    return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-';
   });
 }
 

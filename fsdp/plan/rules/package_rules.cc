@@ -65,8 +65,7 @@ DescribedUnits UnitsOf(const Facts& f) {
 Findings ChecksDigest(const Facts& f) {
   const std::string& digest = PackageOf(f).digest();
   if (!IsRead(f)) return {};
-  const bool is_hex = std::all_of(digest.begin(), digest.end(),
-                                  [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
+  const bool is_hex = digest.find_first_not_of("0123456789abcdef") == std::string::npos;
   if (is_hex && digest.size() == kDigestDigits) return {};
   return {{"the digest is not a SHA-256 in 64 lower-case hexadecimal digits",
            "leave out all fields except path, and submit with fsdpctl, which reads the package"}};
