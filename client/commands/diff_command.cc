@@ -15,6 +15,7 @@
 #include "client/connect/outcome.h"
 #include "client/spec/spec_diff.h"
 #include "client/spec/spec_file.h"
+#include "client/text/job_text.h"
 #include "client/text/message_output.h"
 #include "client/text/text_table.h"
 #include "fsdp/plan/plan.h"
@@ -113,8 +114,16 @@ int RunDiff(const CommandLine& line, Console* console) {
   v1::JobSpec first, second;
   if (const std::optional<int> code = sides.Read(line.first, /*is_file=*/false, &first)) return *code;
   if (const std::optional<int> code = sides.Read(second_name, is_file, &second)) return *code;
-  const std::vector<FieldDifference> differences =
-      DifferencesOf(sides.Filled(line.first, first), sides.Filled(second_name, second), first, second);
+  v1::JobSpec filled_first = sides.Filled(line.first, first),
+              filled_second = sides.Filled(second_name, second);
+  const std::string of_first = PackageText(first.model()), of_second = PackageText(second.model());
+  if (!IsData(line.output)) {
+    for (v1::JobSpec* spec : {&first, &second, &filled_first, &filled_second})
+      *spec = WithShortPackage(*spec);
+  }
+  std::vector<FieldDifference> differences = DifferencesOf(filled_first, filled_second, first, second);
+  if (!IsData(line.output) && of_first != of_second)
+    differences.push_back({"model.package", of_first, of_second});
   if (IsData(line.output)) {
     console->out << DataOf(differences);
   } else if (!differences.empty()) {

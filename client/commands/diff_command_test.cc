@@ -4,6 +4,8 @@
 
 #include "client/connect/outcome.h"
 #include "client/testing/listed_jobs_case.h"
+#include "fsdp/package/testing/package_writer.h"
+#include "fsdp/plan/spec/testing/small_package.h"
 
 namespace fsdpd {
 namespace {
@@ -25,6 +27,26 @@ TEST_F(DiffCommandTest, DiffComparesResolvedSpecs) {
   EXPECT_EQ(Run({"diff", "nothere", first}), kExitNotFound);
   EXPECT_EQ(err_.find("nothere: no such file; "), 0u) << err_;
   EXPECT_EQ(Run({"diff", first}), kExitUsage);
+}
+
+// Regression: a row for each field of each graph.
+TEST_F(DiffCommandTest, ShowsPackagesByDigestAndSize) {
+  const auto write = [&](const char* name, const v1::Package& package) {
+    WriteFile(Write(absl::StrCat(name, ".fsdpd"), ""), PackageOf(package, {}));
+    return Write(absl::StrCat(name, ".yaml"), absl::StrCat("name: a\nmodel: {package: {path: ", name,
+                                                           ".fsdpd}}\ndata: {synthetic: {}}\n"
+                                                           "train: {steps: 3}\n"));
+  };
+  v1::Package larger = SmallPackage();
+  larger.mutable_graphs(1)->mutable_params(0)->set_shape(0, 32);
+  const std::string first = write("a", SmallPackage()), second = write("b", larger);
+  EXPECT_EQ(Run({"diff", first, second}), kExitSpecsDiffer) << err_;
+  EXPECT_NE(out_.find("\nmodel.package.digest "), std::string::npos) << out_;
+  for (const char* size : {"\nmodel.package  ", " 4 units, 3632 parameters ", " 4 units, 4144 parameters\n"})
+    EXPECT_NE(out_.find(size), std::string::npos) << size << " in " << out_;
+  EXPECT_EQ(out_.find("graphs"), std::string::npos) << out_;
+  EXPECT_EQ(Run({"diff", first, second, "-o", "json"}), kExitSpecsDiffer);
+  EXPECT_NE(out_.find("model.package.graphs[1].params[0].shape"), std::string::npos) << out_;
 }
 
 }  // namespace

@@ -313,13 +313,7 @@ std::string LedgerText(const v1::Job::Ledger& ledger) {
 }
 
 std::string Indented(const std::string& text) {
-  std::string out;
-  for (size_t start = 0; start < text.size();) {
-    const size_t end = text.find('\n', start);
-    absl::StrAppend(&out, "  ", text.substr(start, end - start), "\n");
-    start = end + 1;
-  }
-  return out;
+  return absl::StrCat("  ", absl::StrReplaceAll(absl::StripSuffix(text, "\n"), {{"\n", "\n  "}}), "\n");
 }
 
 // " in 42 s", or for several attempts " in 2 m 10 s, 3 attempts". Excludes time in which the job was queued,
@@ -371,6 +365,8 @@ std::string DescribeJob(const v1::Job& job, absl::Time now) {
   if (!job.after().empty()) absl::StrAppend(&text, "after:     ", AfterText(job), "\n");
   if (!job.waiting().remedy().empty()) absl::StrAppend(&text, "waits for: ", job.waiting().remedy(), "\n");
   if (!job.request_id().empty()) absl::StrAppend(&text, "request:   ", job.request_id(), "\n");
+  if (job.spec().model().has_package())
+    absl::StrAppend(&text, "package:   ", PackageText(job.spec().model()), "\n");
   text += DataText(job.spec().data());
   for (const std::string& warning : job.warnings())
     absl::StrAppend(&text, "warning:   ", OneLine(warning), "\n");
@@ -397,8 +393,9 @@ std::string DescribeJob(const v1::Job& job, absl::Time now) {
   if (!job.placements().empty()) text += PlacementText(job);
   if (job.has_memory_plan()) text += MemoryText(job);
   if (!job.events().empty()) text += EventText(job);
-  absl::StrAppend(&text, "spec:\n", Indented(ToYaml(job.spec())));
-  if (job.has_resolved()) absl::StrAppend(&text, "resolved spec:\n", Indented(ToYaml(job.resolved())));
+  absl::StrAppend(&text, "spec:\n", Indented(ToYaml(WithShortPackage(job.spec()))));
+  if (job.has_resolved())
+    absl::StrAppend(&text, "resolved spec:\n", Indented(ToYaml(WithShortPackage(job.resolved()))));
   return text;
 }
 

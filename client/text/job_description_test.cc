@@ -5,6 +5,7 @@
 
 #include "client/text/job_text.h"
 #include "client/text/node_text.h"
+#include "fsdp/plan/spec/testing/small_package.h"
 
 namespace fsdpd {
 namespace {
@@ -35,6 +36,17 @@ v1::Job EndedJob(v1::JobState state) {
   job.set_peak_bytes(64172851);
   job.mutable_memory_plan()->set_peak_bytes(66060288);
   return job;
+}
+
+// Regression: all graphs, twice.
+TEST(JobDescription, ShowsPackageByDigestAndSize) {
+  v1::Job job = EndedJob(v1::JOB_STATE_SUCCEEDED);
+  *job.mutable_spec()->mutable_model()->mutable_package() = SmallPackage();
+  *job.mutable_resolved() = job.spec();
+  const std::string text = DescribeJob(job, absl::FromUnixSeconds(1065));
+  EXPECT_THAT(text, HasSubstr("\npackage:   4 units, 3632 parameters\n"));
+  EXPECT_THAT(text, HasSubstr("\n      path: /models/small.fsdpd\n      digest: aaaaaaaaaaaa\n"));
+  EXPECT_THAT(text, Not(HasSubstr("graphs")));
 }
 
 absl::Time Now() { return absl::FromUnixSeconds(1065); }

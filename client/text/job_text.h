@@ -26,6 +26,10 @@ std::string StateName(v1::JobState state);  // "running"
 int64_t StepOf(const v1::Job& job);
 // The resolved spec. A job that an older coordinator stored has none, so defaults are filled in.
 v1::JobSpec ResolvedSpecOf(const v1::Job& job);
+// The spec as a user wrote it: of a package, only the path and 12 digits of the digest.
+v1::JobSpec WithShortPackage(v1::JobSpec spec);
+// "34 units, 8.0 B parameters"; "" if the model is not a package.
+std::string PackageText(const v1::Model& model);
 int64_t WorldSizeOf(const v1::Job& job);  // The world size that the job requests.
 // "20/300". Until an attempt has reported a step, 20 is the step from which it resumes.
 std::string StepText(const v1::Job& job);
