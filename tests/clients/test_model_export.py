@@ -10,7 +10,7 @@ import zipfile
 import pytest
 import torch
 import transformers
-from fsdpd.model import build, command, compile, costs, head, masks, partition, trace, units
+from fsdpd.model import build, command, compile, costs, fold, head, masks, partition, trace, units
 from fsdpd.model.initial import Constant, Normal, Recorder, Uniform, Unknown
 from fsdpd.v1 import job_pb2
 
@@ -261,6 +261,7 @@ def traced(source, device="cpu", dropout=None):
     paths = units.unit_paths(built.module, source)
     found = trace.trace(built, SHAPE, torch.float32, torch.device(device))
     masks.simplify_masks(found)
+    fold.fold_tables(found)
     return built, found, units.cut_units(found, paths)
 
 
@@ -273,7 +274,7 @@ def test_causal_mask_becomes_argument_of_attention(tmp_path):
     _, _, found = traced(hugging_face(tmp_path, "gemma3"))
     assert attention_masks(found[1]) == [(False, True)]  # A sliding window.
     assert attention_masks(found[2]) == [(True, False)]
-    assert not found[2].buffers[1:]
+    assert all("tables.mul" in name for name, _ in found[2].buffers)  # Rotary tables only.
 
 
 def test_equal_layers_share_a_graph(tmp_path):
@@ -283,6 +284,16 @@ def test_equal_layers_share_a_graph(tmp_path):
     assert [unit.name for unit in found] == ["embedding", "layers.0", "layers.1", "head"]
     packed = found[0].graph.graph.output_node().args[0]
     assert packed.target == torch.ops.aten.reshape.default and packed.args[0].target == torch.ops.aten.cat.default
+
+
+def test_rotary_tables_are_buffers_of_all_layers(tmp_path):
+    _, found, (_, first, second, _) = traced(hugging_face(tmp_path, "llama"))
+    assert [name for name, _ in first.buffers] == [name for name, _ in second.buffers]
+    rotary = hugging_face(tmp_path, "llama").build().model.rotary_emb
+    expected = rotary(torch.zeros(1), torch.arange(SHAPE.sequence)[None])
+    assert sorted(each.sum() for _, each in first.buffers) == sorted(each.sum() for each in expected)
+    operations = {partition.operation(node) for node in first.graph.graph.nodes}
+    assert not operations & {"cos", "sin", "arange"}
 
 
 def test_selective_recompute_repeats_no_products(tmp_path):

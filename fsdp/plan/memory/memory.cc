@@ -317,6 +317,8 @@ StepMemory MemoryWith(const ArenaShares& arena, const Spec& spec, const ModelFac
   const OwnedBytes owned = OwnedBy(spec, layout);
   const int64_t transient = compute.activations + compute.workspace;
   const bool whole = !spec.shards_grads();
+  const auto* package = std::get_if<PackageConfig>(&spec.model);
+  const int64_t buffers = package == nullptr ? 0 : package->buffer_bytes;
   MemoryComponent gradients = Gradients(spec, owned, arena.reduce);
   gradients.bytes += owned.received;
   StepMemory memory;
@@ -331,8 +333,9 @@ StepMemory MemoryWith(const ArenaShares& arena, const Spec& spec, const ModelFac
        whole ? "none: gradients are unsharded" : "arena: gradients being reduced"},
       {"activations", compute.activations, ActivationNote(spec, model, compute.unit)},
       {"workspace", compute.workspace, absl::StrCat("estimate: temporaries of ", compute.unit)},
-      {"library", cuda ? kCudaLibraryBytes : TcpBytes(layout),
-       cuda ? "estimate: workspace of cuBLAS and cuBLASLt" : "receive buffers for fp32 sums"},
+      {"library", (cuda ? kCudaLibraryBytes : TcpBytes(layout)) + buffers,
+       absl::StrCat(cuda ? "estimate: workspace of cuBLAS and cuBLASLt" : "receive buffers for fp32 sums",
+                    buffers > 0 ? ", and buffers of the model" : "")},
       {"fragmentation", cuda ? transient / kFragmentationDivisor : 0,
        cuda ? "estimate: 5% of activations and workspace" : "none on CPU"},
   };

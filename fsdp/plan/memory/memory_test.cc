@@ -5,6 +5,7 @@
 #include "base/limits.h"
 #include "fsdp/plan/model/describe_model.h"
 #include "fsdp/plan/program/testing/program_cases.h"
+#include "fsdp/plan/spec/testing/small_package.h"
 
 namespace fsdpd {
 namespace {
@@ -134,6 +135,16 @@ TEST(Memory, CudaAddsLibraryMemory) {
   spec.device = DeviceKind::kCuda;
   EXPECT_EQ(PlanOf(spec).memory.Of("library"), int64_t{64} << 20);
   EXPECT_GT(PlanOf(spec).memory.Of("fragmentation"), 0);
+}
+
+TEST(Memory, PackagesAddBuffers) {
+  Spec spec = SmallSpec(Strategy::kOptimGradsParams);
+  v1::JobSpec job;
+  *job.mutable_model()->mutable_package() = SmallPackage();
+  spec.model = ToModelConfig(job.model());
+  const int64_t without = PlanOf(spec).memory.peak_bytes;
+  std::get<PackageConfig>(spec.model).buffer_bytes = 1000;
+  EXPECT_EQ(PlanOf(spec).memory.peak_bytes, without + 1000);
 }
 
 TEST(Memory, CpuCollectivesAddReceiveBuffers) {

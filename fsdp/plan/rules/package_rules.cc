@@ -80,6 +80,8 @@ Findings ChecksShape(const Facts& f) {
               "model.package.sequence_length", &findings);
   AddFindings(CheckRange(samples, 1, kMaxDescribedTokens / kMaxSequence, "micro_batch_size", kExportAgain),
               "model.package.micro_batch_size", &findings);
+  AddFindings(CheckRange(PackageOf(f).buffer_bytes(), 0, kMaxBytes, "buffer_bytes", kExportAgain),
+              "model.package.buffer_bytes", &findings);
   return findings;
 }
 
@@ -327,7 +329,7 @@ const Rule kRules[] = {
      }},
     {"package_digest", kError, "model.package.digest", "the digest must be a SHA-256", ChecksDigest},
     {"package_shape", kError, "model.package.vocab_size",
-     "vocabulary, sequence length and micro-batch of a package must be in range", ChecksShape},
+     "vocabulary, sequence length, micro-batch and buffers of a package must be in range", ChecksShape},
     {"package_types", kError, "model.package.compute",
      "a package must compute in fp32, bf16 or fp16, on cpu or cuda", ChecksTypes},
     {"package_units", kError, "model.package.units",

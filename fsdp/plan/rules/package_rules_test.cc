@@ -111,6 +111,7 @@ std::vector<BadCase> ManifestCases() {
        }},
       {"package_shape", "model.package.micro_batch_size",
        [](J*, P* p) { p->set_micro_batch_size((1 << 14) + 1); }},
+      {"package_shape", "model.package.buffer_bytes", [](J*, P* p) { p->set_buffer_bytes(-1); }},
       {"package_types", "model.package.compute", [](J*, P* p) { p->clear_compute(); }},
       {"package_types", "model.package.device", [](J*, P* p) { p->set_device(static_cast<v1::Device>(77)); }},
       {"package_numbers", "model.package.graphs[0].output_bytes",

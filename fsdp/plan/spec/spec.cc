@@ -285,6 +285,7 @@ PackageConfig ToPackage(const v1::Package& package) {
   config.device = package.device() == v1::DEVICE_CPU ? DeviceKind::kCpu : DeviceKind::kCuda;
   config.target = package.target();
   config.torch_version = package.torch_version();
+  config.buffer_bytes = package.buffer_bytes();
   for (const v1::Package::Graph& graph : package.graphs()) config.graphs.push_back(ToGraph(graph));
   for (const v1::Package::Unit& unit : package.units())
     config.units.push_back({unit.name(), unit.graph(), unit.module(), unit.tied_to()});

@@ -190,6 +190,7 @@ struct PackageConfig {
   DeviceKind device = DeviceKind::kCpu;
   std::string target;
   std::string torch_version;
+  int64_t buffer_bytes = 0;
   std::vector<PackageGraph> graphs;
   std::vector<PackageUnit> units;
 

@@ -15,6 +15,7 @@ from fsdpd import faults
 from fsdpd.faults import Fault
 from fsdpd.model import build, check, compile, partition, trace, units
 from fsdpd.model.chain import Chain
+from fsdpd.model.fold import fold_tables
 from fsdpd.model.initial import Recipe, Unknown
 from fsdpd.model.manifest import Manifest
 from fsdpd.model.masks import simplify_masks
@@ -48,6 +49,7 @@ def prepare(options: argparse.Namespace, source: build.Source, built: build.Buil
     traced = trace.trace(built, trace.Shape(options.micro_batch_size, options.sequence_length), dtype, device)
     chain = Chain(traced)
     simplify_masks(traced)
+    fold_tables(traced)
     model_units = units.cut_units(traced, paths)
     chain.compare(model_units, options.tolerance)
     return Prepared(built, traced, model_units)

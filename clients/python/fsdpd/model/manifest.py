@@ -117,6 +117,7 @@ class Manifest:
             if name not in self._buffers:
                 self._buffers[name] = len(self.message.buffers)
                 file = self.package.add(f"buffers/{len(self._buffers) - 1}-{safe(name)}", functools.partial(raw, tensor))
+                self.message.model.buffer_bytes += costs.nbytes([tensor])
                 self.message.buffers.add(name=name, file=file, type=str(tensor.dtype).removeprefix("torch."), shape=tensor.shape)
             added.buffers.append(self._buffers[name])
 

@@ -1,0 +1,58 @@
+"""Values that depend on neither tokens nor parameters, such as rotary tables, become buffers, so that no step computes them.
+
+Views of a value stay operations. Large values also do: masks of long sequences take longer to read than to compute.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import fx
+
+from fsdpd.model.partition import view_root
+from fsdpd.model.trace import BUFFER_TYPES, Trace
+
+LARGEST = 32 << 20  # Bytes.
+
+
+def fold_tables(trace: Trace) -> None:
+    constant = set(trace.buffers)
+    for node in trace.graph.nodes:
+        if node.op == "call_function" and all(each in constant for each in node.all_input_nodes):
+            constant.add(node)
+    tables = {view_root(node): None for node in constant if any(user not in constant for user in node.users)}
+    known: dict[fx.Node, object] = {node: value for node, (_, value) in trace.buffers.items()}
+    first = next(iter(trace.graph.nodes))
+    for node in tables:
+        if not is_table(node):
+            continue
+        value = evaluate(node, known)
+        with trace.graph.inserting_before(first):
+            made = trace.graph.placeholder(f"table_{node.name}")
+        made.meta["val"] = torch.empty_like(node.meta["val"], memory_format=torch.contiguous_format)
+        trace.buffers[made] = (f"tables.{node.name}", value.contiguous())
+        node.replace_all_uses_with(made)
+    trace.graph.eliminate_dead_code()
+
+
+def is_table(node: fx.Node) -> bool:
+    value = node.meta.get("val")
+    # Operations without inputs, such as arange and full, have no cost.
+    return (node.op == "call_function" and bool(node.all_input_nodes) and isinstance(value, torch.Tensor)
+            and value.dtype in BUFFER_TYPES and value.numel() > 1 and value.numel() * value.element_size() <= LARGEST)
+
+
+def evaluate(node: fx.Node, known: dict[fx.Node, object]) -> torch.Tensor:
+    stack = [node]
+    with torch.no_grad():
+        while stack:
+            missing = [each for each in stack[-1].all_input_nodes if each not in known]
+            if missing:
+                stack += missing
+                continue
+            top = stack.pop()
+            args, kwargs = fx.map_arg((top.args, top.kwargs), lambda each: known[each])
+            assert callable(top.target)
+            known[top] = top.target(*args, **kwargs)
+    made = known[node]
+    assert isinstance(made, torch.Tensor)
+    return made
