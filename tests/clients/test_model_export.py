@@ -277,6 +277,14 @@ def test_causal_mask_becomes_argument_of_attention(tmp_path):
     assert all("tables.mul" in name for name, _ in found[2].buffers)  # Rotary tables only.
 
 
+def test_repeated_keys_are_grouped(tmp_path):
+    """On a GPU, the kernel takes the keys of grouped-query attention without copies."""
+    _, found, _ = traced(hugging_face(tmp_path, "llama"))
+    for node in found.graph.find_nodes(op="call_function", target=torch.ops.aten.scaled_dot_product_attention.default):
+        masks.group_keys(node)
+        assert node.kwargs["enable_gqa"] and node.args[1].meta["val"].shape == (2, 2, 32, 8)
+
+
 def test_equal_layers_share_a_graph(tmp_path):
     _, _, found = traced(user_file(tmp_path, TWO_STREAMS))
     signatures = [units.signature(unit) for unit in found]
