@@ -51,7 +51,8 @@ def prepare(options: argparse.Namespace, source: build.Source, built: build.Buil
     simplify_masks(traced)
     fold_tables(traced)
     model_units = units.cut_units(traced, paths)
-    chain.compare(model_units, options.tolerance)
+    if not chain.compare(model_units, options.tolerance):
+        report("logits of random parameters are not finite, so only single units are checked")
     return Prepared(built, traced, model_units)
 
 
