@@ -179,6 +179,7 @@ v1::Register Agent::About() const {
   registration.set_step_records(true);
   registration.set_evidence(true);
   for (const std::string& name : options_.allowed_env) registration.add_allowed_env(name);
+  registration.set_plugin_dirs_as_given(true);
   for (const PathRoot& dir : plugin_dirs_) {
     registration.add_plugin_dirs(dir.resolved);
     if (dir.given != dir.resolved) registration.add_plugin_dirs(dir.given);

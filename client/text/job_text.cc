@@ -78,24 +78,25 @@ v1::JobSpec ResolvedSpecOf(const v1::Job& job) {
 }
 
 v1::JobSpec WithShortPackage(v1::JobSpec spec) {
-  constexpr size_t kDigestDigits = 12;
   if (!spec.model().has_package()) return spec;
   v1::Package package;
   package.set_path(spec.model().package().path());
-  package.set_digest(spec.model().package().digest().substr(0, kDigestDigits));
   *spec.mutable_model()->mutable_package() = std::move(package);
   return spec;
 }
 
 std::string PackageText(const v1::Model& model) {
+  constexpr size_t kDigestDigits = 12;
   if (!model.has_package()) return "";
+  if (model.package().digest().empty()) return "not read yet";
   double params = 0;
   for (const v1::Package::Unit& unit : model.package().units()) {
     if (unit.graph() < 0 || unit.graph() >= model.package().graphs_size()) continue;
     for (const v1::Package::Param& param : model.package().graphs(static_cast<int>(unit.graph())).params())
       params += std::accumulate(param.shape().begin(), param.shape().end(), 1.0, std::multiplies<>());
   }
-  return absl::StrCat(model.package().units_size(), " units, ", HumanCount(params), " parameters");
+  return absl::StrCat("digest ", model.package().digest().substr(0, kDigestDigits), ", ",
+                      model.package().units_size(), " units, ", HumanCount(params), " parameters");
 }
 
 const v1::StepReport* NewestStep(const v1::Job& job) {

@@ -24,6 +24,7 @@ NodeSlots IdleSlots(const NodeView& node) {
   slots.host_bytes = node.info.host_memory_bytes();
   slots.env.insert(node.info.allowed_env().begin(), node.info.allowed_env().end());
   slots.plugin_dirs.assign(node.info.plugin_dirs().begin(), node.info.plugin_dirs().end());
+  if (!slots.plugin_dirs.empty() && !node.info.plugin_dirs_as_given()) slots.plugin_dirs = {"/"};
   slots.labels = node.info.labels();
   slots.domain = node.info.nvlink_domain();
   for (int device = 0; device < slots.slots; ++device) slots.free_devices.push_back(device);

@@ -28,6 +28,17 @@ AttemptFacts Holding(const std::string& job, const std::string& node, const std:
   return facts;
 }
 
+TEST(CountSlots, OlderAgentsDoNotTellWhichPlugInsTheyLoad) {
+  NodeView none = View("a", 1), old = View("b", 1), current = View("c", 1);
+  old.info.add_plugin_dirs("/mnt/plugins");
+  current.info.add_plugin_dirs("/plugins");
+  current.info.set_plugin_dirs_as_given(true);
+  const auto slots = CountSlots({&none, &old, &current}, {});
+  EXPECT_THAT(slots[0].plugin_dirs, IsEmpty());
+  EXPECT_THAT(slots[1].plugin_dirs, ElementsAre("/"));
+  EXPECT_THAT(slots[2].plugin_dirs, ElementsAre("/plugins"));
+}
+
 TEST(CountSlots, SubtractsHeldSlotsAndNamesHolders) {
   std::map<AttemptRef, AttemptFacts> attempts;
   attempts[{"x", 1}] = Holding("x", "a", {1});

@@ -56,7 +56,7 @@ struct NodeSlots {
   int64_t bytes_per_slot = 0;     // Memory for one rank; 0: unknown, assumed to suffice.
   int64_t host_bytes = 0;         // Host memory for all ranks, without subtracting running jobs; 0: as above.
   std::set<std::string> env;      // Patterns of --allow-env (base/spec_text/rank_env.h).
-  std::vector<std::string> plugin_dirs;  // As in v1::Register.
+  std::vector<std::string> plugin_dirs;  // As in v1::Register; "/": unknown, and any path may be allowed.
   Labels labels;                         // The agent's labels.
   std::string domain;                    // NVLink domain: its nodes are connected by NVLink; "": none.
   std::optional<std::string> cordon;     // Reason for the cordon; not set if jobs may be placed here.

@@ -10,7 +10,7 @@ import zipfile
 import pytest
 import torch
 import transformers
-from fsdpd.model import build, command, compile, costs, fold, head, masks, partition, trace, units
+from fsdpd.model import build, command, compile, costs, fold, head, manifest, masks, partition, trace, units
 from fsdpd.model.initial import Constant, Normal, Recorder, Uniform, Unknown
 from fsdpd.v1 import job_pb2
 
@@ -274,13 +274,15 @@ def test_causal_mask_becomes_argument_of_attention(tmp_path):
     _, _, found = traced(hugging_face(tmp_path, "gemma3"))
     assert attention_masks(found[1]) == [(False, True)]  # A sliding window.
     assert attention_masks(found[2]) == [(True, False)]
-    assert all("tables.mul" in name for name, _ in found[2].buffers)  # Rotary tables only.
+    assert len(found[2].buffers) == 2  # Rotary tables only.
 
 
 def test_repeated_keys_are_grouped(tmp_path):
     """On a GPU, the kernel takes the keys of grouped-query attention without copies."""
     _, found, _ = traced(hugging_face(tmp_path, "llama"))
-    for node in found.graph.find_nodes(op="call_function", target=torch.ops.aten.scaled_dot_product_attention.default):
+    nodes = found.graph.find_nodes(op="call_function", target=torch.ops.aten.scaled_dot_product_attention.default)
+    assert len(nodes) == 2
+    for node in nodes:
         masks.group_keys(node)
         assert node.kwargs["enable_gqa"] and node.args[1].meta["val"].shape == (2, 2, 32, 8)
 
@@ -302,6 +304,56 @@ def test_rotary_tables_are_buffers_of_all_layers(tmp_path):
     assert sorted(each.sum() for _, each in first.buffers) == sorted(each.sum() for each in expected)
     operations = {partition.operation(node) for node in first.graph.graph.nodes}
     assert not operations & {"cos", "sin", "arange"}
+
+
+TABLES = """
+import torch
+
+
+class Tables(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("cos", torch.full((1, 32, 16), 2.0))
+        self.register_buffer("phase", torch.linspace(0, 1, 32 * 16).view(32, 16))
+
+
+class Layer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(16, 16)
+
+    def forward(self, x, tables):
+        return self.linear(x * tables.cos) + tables.phase.cos() * tables.phase.cos()
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tables = Tables()
+        self.embed = torch.nn.Embedding(96, 16)
+        self.layers = torch.nn.ModuleList([Layer(), Layer()])
+        self.head = torch.nn.Linear(16, 96)
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        for layer in self.layers:
+            x = layer(x, self.tables)
+        return self.head(x)
+
+
+def build():
+    return Model()
+"""
+
+
+def test_table_is_stored_once_and_not_for_a_buffer_of_its_name(tmp_path):
+    _, found, made = traced(user_file(tmp_path, TABLES))
+    described = manifest.Manifest(found, "x86-64-v3")
+    for unit in made:
+        described.add_unit(unit, 0, {each.name: Constant(0.0) for each in unit.params})
+    assert sorted(list(each.shape) for each in described.message.buffers) == [[1, 32, 16], [32, 16]]
+    assert len(described.message.units[1].buffers) >= 2
+    assert set(described.message.units[1].buffers) == set(described.message.units[2].buffers) == {0, 1}
 
 
 def test_selective_recompute_repeats_no_products(tmp_path):
@@ -445,6 +497,11 @@ REFUSALS = {
                  r"model.py:37 \(with torch.autocast.*\): torch.autocast is not supported; use --dtype"),
     "nested": ("x = layer(x)", "with torch.autocast('cpu', enabled=False), torch.no_grad():\n                x = layer(x)",
                "stopping a gradient with detach or torch"),
+    "inference": ("x = layer(x)", "with torch.inference_mode():\n                x = layer(x)",
+                  r"model.py:\d+ .*: torch.inference_mode is not supported"),
+    "complex": ("x = layer(x)", "z = torch.view_as_complex(x.unflatten(-1, (-1, 2)))\n"
+                "            with torch.no_grad():\n                z = z * 2\n            x = layer(torch.view_as_real(z).flatten(-2))",
+                "stopping a gradient with detach or torch"),
     "no_grad": ("x = layer(x)", "with torch.no_grad():\n                x = layer(x)", "stopping a gradient with detach or torch"),
     "function": ("x = layer(x)", "x = Straight.apply(layer(x))", "Straight: torch.autograd.Function is not supported"),
     "control": ("x = layer(x)", "x = layer(x) if x.sum() > 0 else x", r"^fsdpctl model: \S*model.py:37 \(x = layer.*\): control flow that depends on values .*; .* torch.where\n$"),
@@ -489,7 +546,7 @@ def test_check_of_transformers(run, tmp_path, name):
 
 @pytest.mark.parametrize("old, new, message", [
     ("nn.Dropout(0.0)", "nn.Dropout(0.1)", "model.py:14 "),
-    # What export refuses only without --initial-values data is a note.
+    # A model that export refuses only without --initial-values data has a note.
     ("self.dropout = ", "nn.init.orthogonal_(self.linear.weight)\n        self.dropout = ", "linear.weight: its initial values have"),
     ("self.dropout = ", "self.scale = float(self.linear.weight[0, 0])\n        self.dropout = ", "reads values of parameters"),
 ])

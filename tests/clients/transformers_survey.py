@@ -46,7 +46,7 @@ SIZES = [(re.compile(pattern), value) for pattern, value in (
     (r"rotary_dim", 4),
 )]
 TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-# What the names do not describe.
+# Fields that the names do not describe.
 MAMBA = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 8, "mamba_chunk_size": 8}
 OWN = {
     "bamba": {**MAMBA, "attn_layer_indices": [1]},
@@ -179,8 +179,18 @@ def families():
     return sorted(kind.model_type for kind in kinds if ".deprecated." not in kind.__module__)
 
 
+def attends_to_later_tokens(family):
+    """Unless its configuration has is_decoder, which the survey sets."""
+    import transformers
+
+    kind = transformers.AutoModelForCausalLM._model_mapping[transformers.CONFIG_MAPPING[family]]
+    return "= config.is_decoder" in pathlib.Path(inspect.getfile(kind)).read_text()
+
+
 def row(family):
     supported, note = result_of(family)
+    if supported and attends_to_later_tokens(family):
+        note = f"{note}; needs `is_decoder: true` in config.json".removeprefix("; ")
     return f"| `{family}` | {'yes' if supported else 'no'} | {note} |\n"
 
 

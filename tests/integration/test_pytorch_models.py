@@ -296,7 +296,7 @@ def test_transformers_loads_export_of_package(own, tmp_path):
         job = submit_package(cluster, package, checkpoint={"dir": str(tmp_path / "runs"), "export": "hf"})
         cluster.wait_state(job, "SUCCEEDED")
     model, info = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "runs/hf", output_loading_info=True)
-    assert not any(info.values()) and model.config.eos_token_id == 7 and model.dtype == torch.float32, info
+    assert not any(info.values()) and model.config.eos_token_id == 7 and model.config.use_cache and model.dtype == torch.float32, info
     saved = {name: torch.empty_like(each) for name, each in model.named_parameters()}
     dcp.load({"model": {"module": saved}}, checkpoint_id=str(tmp_path / "runs/iter_0000005"))
     assert all(torch.equal(saved[name], each) for name, each in model.named_parameters())

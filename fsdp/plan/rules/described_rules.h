@@ -26,7 +26,7 @@ struct DescribedParam {
   const google::protobuf::RepeatedField<int64_t>* shape;
 };
 
-// What both kinds of model have.
+// The parts that both kinds of model have.
 struct DescribedUnit {
   // As patterns match it.
   std::string FullName(const DescribedParam& param) const;

@@ -53,6 +53,7 @@ class Built:
     source: Source
     recorder: Recorder | None  # None: the parameters have values.
     dropout: float | None  # As set by --dropout.
+    config: str = ""  # Of a model of transformers, as JSON.
 
 
 def file_source(target: str, args: str) -> Source:
@@ -156,13 +157,17 @@ def build(source: Source, values: bool, seed: int, dropout: float | None) -> Bui
             raise located(error, source.name) from error
         raise NeedsValues(f"{source.name}: reads values of parameters while it is built ({error}); "
                           "add --initial-values data") from None
-    config = getattr(module, "config", None)
-    if config is not None and hasattr(config, "use_cache"):
+    config: Any = getattr(module, "config", None)
+    text = ""
+    if hasattr(config, "to_json_string"):
+        config.architectures = [type(module).__name__]
+        text = config.to_json_string()
+    if hasattr(config, "use_cache"):
         config.use_cache = False
     module.train()
     if dropout is not None:
         set_dropout(module, dropout)
-    return Built(module, source, recorder, dropout)
+    return Built(module, source, recorder, dropout, text)
 
 
 @contextlib.contextmanager

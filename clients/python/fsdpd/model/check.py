@@ -135,7 +135,7 @@ class Check:
 
 
 def random_parameter(example: torch.Tensor, generator: torch.Generator, device: torch.device) -> torch.Tensor:
-    """Of the shape and type of the example, so that a layer's results have about the size of its inputs."""
+    """Random values with the shape and type of the example. A layer's results have about the size of its inputs."""
     elements = example.numel()
     made = torch.randn(min(elements, PERIOD), generator=generator, device=device)
     made = made / math.sqrt(example.shape[-1]) if example.dim() > 1 else 1 + 0.1 * made

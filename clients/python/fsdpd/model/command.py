@@ -49,7 +49,7 @@ def number(least: float, below: float) -> Callable[[str], float]:
 def modes(text: str) -> list[str]:
     found = text.split(",")
     if found != [each for each in MODES if each in found] or "none" not in found:
-        raise argparse.ArgumentTypeError(f"must be none, alone or followed by selective or full, as in none,full (got {text!r})")
+        raise argparse.ArgumentTypeError(f"must be none, optionally followed by selective and full, as in none,full (got {text!r})")
     return found
 
 

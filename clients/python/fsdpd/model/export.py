@@ -70,7 +70,7 @@ def export_model(options: argparse.Namespace) -> int:
     prepared = prepare(options, source, built)
     with tempfile.TemporaryDirectory(prefix="fsdpctl-model-") as directory:
         manifest = package(prepared, values, options, pathlib.Path(directory))
-        manifest.add_config(built.module)
+        manifest.add_config(built.config)
         manifest.write(options.output)
     report(f"{options.output}: {len(prepared.model_units)} units, {len(manifest.message.graphs)} graphs, "
            f"{options.output.stat().st_size:,} bytes")

@@ -11,7 +11,8 @@ from torch import fx
 from fsdpd.model.partition import view_root
 from fsdpd.model.trace import BUFFER_TYPES, Trace
 
-LARGEST = 32 << 20  # Bytes.
+LARGEST = 32 << 20  # Bytes of one.
+LARGEST_SUM = 256 << 20
 
 
 def fold_tables(trace: Trace) -> None:
@@ -22,14 +23,18 @@ def fold_tables(trace: Trace) -> None:
     tables = {view_root(node): None for node in constant if any(user not in constant for user in node.users)}
     known: dict[fx.Node, object] = {node: value for node, (_, value) in trace.buffers.items()}
     first = next(iter(trace.graph.nodes))
-    for node in tables:
-        if not is_table(node):
-            continue
-        value = evaluate(node, known)
+    made_before: list[torch.Tensor] = []
+    for node in filter(is_table, tables):
+        value = evaluate(node, known).contiguous()
+        equal = next((each for each in made_before if each.dtype == value.dtype and torch.equal(each, value)), None)
+        if equal is None:
+            if sum(each.nbytes for each in made_before) + value.nbytes > LARGEST_SUM:
+                continue
+            made_before.append(value)
         with trace.graph.inserting_before(first):
             made = trace.graph.placeholder(f"table_{node.name}")
         made.meta["val"] = torch.empty_like(node.meta["val"], memory_format=torch.contiguous_format)
-        trace.buffers[made] = (f"tables.{node.name}", value.contiguous())
+        trace.buffers[made] = (f"tables.{node.name}", value if equal is None else equal)
         node.replace_all_uses_with(made)
     trace.graph.eliminate_dead_code()
 

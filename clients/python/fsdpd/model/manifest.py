@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from google.protobuf import json_format
-from torch import nn
 
 from fsdpd.model import costs
 from fsdpd.model.check import Measured
@@ -38,7 +37,7 @@ class Manifest:
         self.trace = trace
         self.package = PackageFile()
         self.message = package_pb2.PackageManifest(schema=1)
-        self._buffers: dict[str, int] = {}
+        self._buffers: dict[int, int] = {}  # By tensor: names of tables may equal those of buffers.
         model = self.message.model
         model.sequence_length, model.micro_batch_size = trace.shape.sequence, trace.shape.micro_batch
         model.compute = DTYPES[trace.dtype]
@@ -114,12 +113,12 @@ class Manifest:
         for param in unit.params:
             self._add_initial(added.initial_values.add(), param.name, values[param.name])
         for name, tensor in unit.buffers:
-            if name not in self._buffers:
-                self._buffers[name] = len(self.message.buffers)
+            if id(tensor) not in self._buffers:
+                self._buffers[id(tensor)] = len(self.message.buffers)
                 file = self.package.add(f"buffers/{len(self._buffers) - 1}-{safe(name)}", functools.partial(raw, tensor))
                 self.message.model.buffer_bytes += costs.nbytes([tensor])
                 self.message.buffers.add(name=name, file=file, type=str(tensor.dtype).removeprefix("torch."), shape=tensor.shape)
-            added.buffers.append(self._buffers[name])
+            added.buffers.append(self._buffers[id(tensor)])
 
     def _add_initial(self, message: Any, name: str, value: Recipe | torch.Tensor) -> None:
         if isinstance(value, torch.Tensor):
@@ -131,12 +130,10 @@ class Manifest:
         elif isinstance(value, Constant):
             message.constant = value.value
 
-    def add_config(self, module: nn.Module) -> None:
+    def add_config(self, text: str) -> None:
         """Adds the configuration of a model of transformers, for exports of its weights."""
-        config: Any = getattr(module, "config", None)
-        if hasattr(config, "to_json_string"):
-            config.architectures = [type(module).__name__]
-            self.package.add("config.json", lambda: str(config.to_json_string()).encode())
+        if text:
+            self.package.add("config.json", text.encode)
 
     def write(self, path: pathlib.Path) -> None:
         for name, size, digest in self.package.files():

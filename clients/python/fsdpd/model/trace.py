@@ -11,6 +11,7 @@ import dataclasses
 import inspect
 import io
 import logging
+import sys
 import traceback
 import warnings
 from collections.abc import Iterator
@@ -142,6 +143,7 @@ def no_custom_gradients(device: torch.device) -> Iterator[None]:
     are not supported, and torch.autocast is skipped where it is disabled, and not supported where it is enabled."""
     apply = torch.autograd.Function.__dict__["apply"]
     enter, leave = torch.autocast.__enter__, torch.autocast.__exit__
+    infer = torch.inference_mode.__enter__
 
     def refuse(cls: type, *args: Any, **kwargs: Any) -> Any:
         if cls.__module__.split(".")[0] == "torch":
@@ -151,9 +153,14 @@ def no_custom_gradients(device: torch.device) -> Iterator[None]:
 
     def refuse_enabled(context: Any) -> Any:
         if context._enabled and context.device == device.type:
-            frames = [(frame.filename, frame.lineno, frame.line) for frame in traceback.extract_stack()]
-            raise Fault(f"{place(frames)}: torch.autocast is not supported; use --dtype")
+            raise Fault(f"{place_here()}: torch.autocast is not supported; use --dtype")
         return context
+
+    def refuse_inference(context: Any) -> Any:
+        if sys._getframe(1).f_globals.get("__name__", "").split(".")[0] == "torch":
+            return infer(context)
+        raise Fault(f"{place_here()}: torch.inference_mode is not supported; it stops gradients")
+    torch.inference_mode.__enter__ = refuse_inference
     torch.autograd.Function.apply = classmethod(refuse)
     torch.autocast.__enter__, torch.autocast.__exit__ = refuse_enabled, lambda *error: False
     try:
@@ -161,6 +168,11 @@ def no_custom_gradients(device: torch.device) -> Iterator[None]:
     finally:
         torch.autograd.Function.apply = apply
         torch.autocast.__enter__, torch.autocast.__exit__ = enter, leave
+        torch.inference_mode.__enter__ = infer
+
+
+def place_here() -> str:
+    return place([(frame.filename, frame.lineno, frame.line) for frame in traceback.extract_stack()])
 
 
 def check_detached(module: torch.fx.GraphModule, depends: set[torch.fx.Node]) -> None:
@@ -169,7 +181,7 @@ def check_detached(module: torch.fx.GraphModule, depends: set[torch.fx.Node]) ->
         if not any(each in depends for each in node.all_input_nodes):
             continue
         value = node.meta.get("val")
-        if not isinstance(value, torch.Tensor) or value.is_floating_point():
+        if not isinstance(value, torch.Tensor) or value.is_floating_point() or value.is_complex():
             depends.add(node)
         name = getattr(node.target, "__name__", "")
         if name.split(".")[0] in ("detach", "detach_") or name == "wrap_with_set_grad_enabled" and not node.args[0]:
