@@ -76,14 +76,15 @@ void TakeCommitted(const v1::SavedCheckpoint& saved, absl::Time now, v1::Job* jo
            now, job);
 }
 
-// The command that exports the checkpoint later. ckpt convert writes bfloat16 by default.
-std::string ExportCommand(const v1::SavedCheckpoint& exported, const v1::Job& job) {
+// The command that exports the checkpoint later. ckpt convert writes bfloat16 by default, and no packages.
+std::string ExportAdvice(const v1::SavedCheckpoint& exported, const v1::Job& job) {
+  if (job.spec().model().has_package()) return "";
   std::string source = "CHECKPOINT";
   for (const v1::SavedCheckpoint& saved : job.checkpoints()) {
     if (saved.step() == exported.step()) source = saved.path();
   }
-  return absl::StrCat("fsdpctl ckpt convert ", source, " ", exported.path(), " --to hf",
-                      FilledSpec(job).precision().compute() == v1::DTYPE_BF16 ? "" : " --dtype float32");
+  return absl::StrCat("; export it with `fsdpctl ckpt convert ", source, " ", exported.path(), " --to hf",
+                      FilledSpec(job).precision().compute() == v1::DTYPE_BF16 ? "`" : " --dtype float32`");
 }
 
 bool TakeExported(const v1::SavedCheckpoint& exported, absl::Time now, v1::Job* job) {
@@ -95,7 +96,7 @@ bool TakeExported(const v1::SavedCheckpoint& exported, absl::Time now, v1::Job* 
            exported.error().empty() ? absl::StrCat(what, " written (", HumanBytes(exported.bytes()), " in ",
                                                    HumanSeconds(exported.seconds()), ")")
                                     : absl::StrCat(what, " could not be written: ", exported.error(),
-                                                   "; export it with `", ExportCommand(exported, *job), "`"),
+                                                   ExportAdvice(exported, *job)),
            now, job);
   return true;
 }

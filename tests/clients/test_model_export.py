@@ -308,24 +308,17 @@ def test_rotary_tables_are_buffers_of_all_layers(tmp_path):
 
 TABLES = """
 import torch
-
-
 class Tables(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.register_buffer("cos", torch.full((1, 32, 16), 2.0))
         self.register_buffer("phase", torch.linspace(0, 1, 32 * 16).view(32, 16))
-
-
 class Layer(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.linear = torch.nn.Linear(16, 16)
-
     def forward(self, x, tables):
         return self.linear(x * tables.cos) + tables.phase.cos() * tables.phase.cos()
-
-
 class Model(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -333,14 +326,11 @@ class Model(torch.nn.Module):
         self.embed = torch.nn.Embedding(96, 16)
         self.layers = torch.nn.ModuleList([Layer(), Layer()])
         self.head = torch.nn.Linear(16, 96)
-
     def forward(self, tokens):
         x = self.embed(tokens)
         for layer in self.layers:
             x = layer(x, self.tables)
         return self.head(x)
-
-
 def build():
     return Model()
 """
@@ -502,6 +492,7 @@ REFUSALS = {
     "complex": ("x = layer(x)", "z = torch.view_as_complex(x.unflatten(-1, (-1, 2)))\n"
                 "            with torch.no_grad():\n                z = z * 2\n            x = layer(torch.view_as_real(z).flatten(-2))",
                 "stopping a gradient with detach or torch"),
+    "item": ("x = layer(x)", "x = layer(x) * x.max().item()", "a number that is read from a tensor"),
     "no_grad": ("x = layer(x)", "with torch.no_grad():\n                x = layer(x)", "stopping a gradient with detach or torch"),
     "function": ("x = layer(x)", "x = Straight.apply(layer(x))", "Straight: torch.autograd.Function is not supported"),
     "control": ("x = layer(x)", "x = layer(x) if x.sum() > 0 else x", r"^fsdpctl model: \S*model.py:37 \(x = layer.*\): control flow that depends on values .*; .* torch.where\n$"),

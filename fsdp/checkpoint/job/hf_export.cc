@@ -47,6 +47,8 @@ absl::Status CheckMayReplace(const std::string& directory) {
 absl::StatusOr<std::optional<std::string>> ConfigOfPackage(const std::string& package_dir) {
   const std::string path = absl::StrCat(package_dir, "/", kHfConfigName);
   std::error_code error;
+  if (!std::filesystem::is_directory(package_dir, error))
+    return absl::NotFoundError(absl::StrCat(package_dir, ": the unpacked package is gone"));
   if (!std::filesystem::exists(path, error) && !error) return std::nullopt;
   FSDPD_ASSIGN_OR_RETURN(std::string text, ReadInputFile(path, JsonLimits().bytes));
   return text;

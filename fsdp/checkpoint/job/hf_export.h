@@ -26,13 +26,13 @@ namespace fsdpd {
 std::string HfExportPath(const std::string& dir);
 
 struct HfExport {
-  std::string job;               // Job id, or empty.
-  int attempt = 1;               // Attempt of the job.
-  std::string checkpoint;        // A native checkpoint of the spec's model.
-  std::string package_dir = {};  // Unpacked package, if the model is one.
+  std::string job;         // Job id, or empty.
+  int attempt = 1;         // Attempt of the job.
+  std::string checkpoint;  // A native checkpoint of the spec's model.
   std::function<bool()> stopped;
   // Called right before DIR/hf is replaced; returns an error if a later attempt holds the directory's lock.
   std::function<absl::Status()> may_commit;
+  std::string package_dir = {};  // Unpacked package, if the model is one.
 };
 
 // Returns the number of bytes of tensor data.

@@ -136,6 +136,8 @@ std::vector<std::string> CompareData(const std::vector<std::string>& there,
 
 absl::StatusOr<std::optional<std::vector<std::string>>> CompareHfConfig(const std::string& directory,
                                                                         const ModelConfig& job) {
+  // The configuration may be of any family: names and shapes of the parameters decide.
+  if (std::holds_alternative<PackageConfig>(job)) return std::vector<std::string>();
   FSDPD_ASSIGN_OR_RETURN(const std::optional<StatedConfig> config, ReadConfig(directory));
   if (!config.has_value()) return std::nullopt;
   if (!config->unsupported.empty()) return config->unsupported;

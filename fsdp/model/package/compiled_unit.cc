@@ -18,6 +18,11 @@ void ZeroOthers(const std::vector<bool>& written, const ParamGrads& grads) {
   }
 }
 
+void CheckRows(const at::Tensor& hidden, const UnitInput& input) {
+  TORCH_CHECK(hidden.dim() == 3 && hidden.size(0) * hidden.size(1) == input.targets.numel(),
+              "package: its last unit returns ", hidden.sizes(), " for ", input.targets.numel(), " targets");
+}
+
 std::vector<at::Tensor> Call(const UnitCall& call, std::vector<at::Tensor> inputs) {
   std::vector<at::Tensor> outputs = call.compiled->Run(std::move(inputs));
   TORCH_CHECK(outputs.size() == call.outputs.size(), "compiled call: wrong number of results (got ",
@@ -126,6 +131,7 @@ UnitOutput CompiledUnit::Forward(int slot, const UnitInput& input, ActivationSav
   if (!head_.has_value()) return {hidden, at::Tensor()};
   FSDPD_CHECK(saving == ActivationSaving::kNothing);  // Training calls ForwardBackward.
   const at::NoGradGuard no_grad;
+  CheckRows(hidden, input);
   return {at::Tensor(), HeadLoss(hidden.flatten(0, 1), input.targets.flatten(), OutputProjection())};
 }
 
@@ -147,6 +153,7 @@ Unit::LossAndGrad CompiledUnit::ForwardBackward(int /*slot*/, const UnitInput& i
   saved.backward = &variant.backward;
   at::Tensor hidden =
       RunForward(variant.forward ? variant.forward : calls_->evaluation, input, &saved.tensors);
+  CheckRows(hidden, input);
   const auto weight = static_cast<size_t>(head_->weight()), bias = static_cast<size_t>(head_->bias());
   LossAndGrad result = HeadLossBackward(
       hidden.flatten(0, 1), input.targets.flatten(), grad_loss, OutputProjection(),

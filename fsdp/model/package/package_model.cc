@@ -311,15 +311,18 @@ absl::StatusOr<std::vector<std::unique_ptr<Unit>>> MakePackageUnits(const Packag
                                                                     const std::string& directory,
                                                                     const ModelFacts& facts,
                                                                     at::Device device) {
-  FSDPD_ASSIGN_OR_RETURN(const v1::PackageManifest manifest, ReadPackage(config.path));
-  const v1::Package& model = manifest.model();
+  FSDPD_ASSIGN_OR_RETURN(v1::PackageManifest manifest, ReadPackage(config.path));
   // Before gigabytes are unpacked. UnpackPackage reports another digest.
-  if (model.digest() == config.digest) FSDPD_RETURN_IF_ERROR(CheckPlatform(model, device));
+  if (manifest.model().digest() == config.digest)
+    FSDPD_RETURN_IF_ERROR(CheckPlatform(manifest.model(), device));
+  // The file may have been replaced: only this manifest has the digest.
+  FSDPD_ASSIGN_OR_RETURN(manifest, UnpackPackage(config.path, config.digest, directory));
+  const v1::Package& model = manifest.model();
+  FSDPD_RETURN_IF_ERROR(CheckPlatform(model, device));
   for (const v1::Package::Unit& unit : model.units()) {
     if (unit.graph() < 0 || unit.graph() >= model.graphs_size())
       return Unusable(absl::StrCat("unit ", unit.name(), " has no graph"));
   }
-  FSDPD_RETURN_IF_ERROR(UnpackPackage(config.path, config.digest, directory).status());
   Loader loader(manifest, directory, device);
   std::vector<std::unique_ptr<Unit>> units;
   for (const UnitFacts& unit : facts.units) {

@@ -147,7 +147,8 @@ def run(options: argparse.Namespace) -> int:
     except Fault as fault:
         print(f"fsdpctl model: {fault}", file=sys.stderr)
     except OSError as error:
-        print(f"fsdpctl model: {error.filename or getattr(options, 'output', options.model)}: {error.strerror}", file=sys.stderr)
+        file = error.filename or getattr(options, "output", options.model)
+        print(f"fsdpctl model: {f'{file}: {error.strerror}' if error.strerror else error}", file=sys.stderr)
     return faults.WRONG_USAGE
 
 

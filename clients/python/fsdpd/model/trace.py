@@ -256,6 +256,8 @@ def check(program: torch.export.ExportedProgram, made: Trace, without_dropout: b
         if node.op == "get_attr" or isinstance(node.target, torch._ops.HigherOrderOperator):
             raise Fault(f"{where(node)}: {node.target} is not supported; write the forward pass without control flow "
                         "that depends on data")
+        if isinstance(node.meta.get("val"), (torch.SymFloat, torch.SymInt, torch.SymBool)):
+            raise Fault(f"{where(node)}: a number that is read from a tensor, as with item(), is not supported; keep it a tensor")
         if node.op == "call_function":
             check_operation(made, node, without_dropout)
     logits = made.output.meta["val"]
