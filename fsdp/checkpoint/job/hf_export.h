@@ -4,13 +4,13 @@
 //
 // Numbers are bfloat16 if the job computed in bfloat16, else float32. config.json is that of the directory
 // the job started from, if it describes this model, which preserves token ids and the family's name;
-// otherwise it is generated from the spec. That of a package is in the package, if the model is one of
-// transformers; otherwise there is none. fsdpd.json identifies the job: the export of an earlier attempt or
-// run (a checkpoint directory belongs to one run at a time) is replaced atomically and never mixed; a
-// directory without that file is not ours and is not touched.
+// otherwise it is generated from the spec. A package of a transformers model contains its config.json, and
+// another package has none. fsdpd.json identifies the job. An export of this job or of an earlier run is
+// replaced atomically and never mixed (a checkpoint directory belongs to one run at a time). A directory
+// without that file was not written by a job and is not changed.
 //
-// Errors: ALREADY_EXISTS for a directory that is not ours; those of a conversion (convert.h). Thread safety:
-// one call at a time per directory.
+// Errors: ALREADY_EXISTS for a directory without fsdpd.json; NOT_FOUND without the unpacked package; those of
+// a conversion (convert.h). Thread safety: one call at a time per directory.
 #pragma once
 
 #include <absl/status/statusor.h>
