@@ -7,30 +7,18 @@ import functools
 import json
 import os
 import pathlib
-import signal
 import sys
-import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
 from fsdpd import faults
 from fsdpd.faults import Fault
+from fsdpd.program import Program
 
 if TYPE_CHECKING:
     from fsdpd.data.vocabulary import Vocabulary
 
-INSTALL = "pip install 'CLONE/clients/python[data]'"
-
-
-class Interrupted(BaseException):
-    pass
-
-
-def interrupt(number: int, frame: types.FrameType | None) -> NoReturn:
-    # Ignore further signals while incomplete files are removed.
-    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(each, signal.SIG_IGN)
-    raise Interrupted
+PROGRAM = Program("data", ("tokenizers", "numpy", "jinja2"), "out")
 
 
 def whole_number(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
@@ -259,38 +247,12 @@ def print_output(text: str) -> None:
         os._exit(faults.NOT_WRITTEN)
 
 
-def run(options: argparse.Namespace) -> int:
-    try:
-        return int(options.run(options))
-    except ImportError as error:
-        # An import error of another module is a bug of this package, not a missing extra.
-        if (error.name or "").split(".")[0] not in ("tokenizers", "numpy", "jinja2"):
-            raise
-        print(f"fsdpctl data: libraries of the extra `data` are missing ({error}); run {INSTALL}", file=sys.stderr)
-    except Fault as fault:
-        print(f"fsdpctl data: {fault}", file=sys.stderr)
-    except OSError as error:
-        print(f"fsdpctl data: {error.filename or options_out(options)}: {error.strerror}", file=sys.stderr)
-    return faults.WRONG_USAGE
-
-
-def options_out(options: argparse.Namespace) -> str:
-    """Name of the output, for an OSError of a write, which has no file name."""
-    return str(getattr(options, "out", ""))
+run = PROGRAM.run
 
 
 def main() -> NoReturn:
-    options = arguments_parser().parse_args()
-    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(each, interrupt)
-    try:
-        code = run(options)
-    except Interrupted:
-        print("fsdpctl data: interrupted", file=sys.stderr)
-        sys.stderr.flush()
-        # Exit without waiting for threads that still encode a batch.
-        os._exit(faults.INTERRUPTED)
-    # The same after an error.
+    code = PROGRAM.run_interruptible(arguments_parser().parse_args())
     sys.stdout.flush()
     sys.stderr.flush()
+    # Exit without waiting for threads that still encode a batch.
     os._exit(code)

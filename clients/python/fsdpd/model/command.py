@@ -5,27 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 import pathlib
-import signal
 import sys
-import types
 from collections.abc import Callable
 from typing import NoReturn
 
-from fsdpd import faults
 from fsdpd.faults import Fault
+from fsdpd.program import Program
 
-INSTALL = "pip install 'CLONE/clients/python[model]'"
+PROGRAM = Program("model", ("torch", "transformers", "numpy"), "output")
 MODES = ("none", "selective", "full")
-
-
-class Interrupted(BaseException):
-    pass
-
-
-def interrupt(number: int, frame: types.FrameType | None) -> NoReturn:
-    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(each, signal.SIG_IGN)
-    raise Interrupted
 
 
 def positive(text: str) -> int:
@@ -137,28 +125,8 @@ def export(options: argparse.Namespace) -> int:
     return export_model(options)
 
 
-def run(options: argparse.Namespace) -> int:
-    try:
-        return int(options.run(options))
-    except ImportError as error:
-        if (error.name or "").split(".")[0] not in ("torch", "transformers", "numpy"):
-            raise
-        print(f"fsdpctl model: libraries of the extra `model` are missing ({error}); run {INSTALL}", file=sys.stderr)
-    except Fault as fault:
-        print(f"fsdpctl model: {fault}", file=sys.stderr)
-    except OSError as error:
-        file = error.filename or getattr(options, "output", options.model)
-        print(f"fsdpctl model: {f'{file}: {error.strerror}' if error.strerror else error}", file=sys.stderr)
-    return faults.WRONG_USAGE
+run = PROGRAM.run
 
 
 def main() -> NoReturn:
-    options = arguments_parser().parse_args()
-    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(each, interrupt)
-    try:
-        code = run(options)
-    except Interrupted:
-        print("fsdpctl model: interrupted", file=sys.stderr)
-        code = faults.INTERRUPTED
-    sys.exit(code)
+    sys.exit(PROGRAM.run_interruptible(arguments_parser().parse_args()))
