@@ -4,12 +4,13 @@ FSDP2 or NVIDIA's megatron-fsdp, each compiled block by block.
 
     tests/perf/gpu_vs_rival.py --rounds 2 docs/bench/specs/llama3-8b-s8192.yaml
     tests/perf/gpu_vs_rival.py --set data.sequence_length=4096 --set fsdp.keep_gathered=true docs/bench/specs/llama3-8b-s8192.yaml
+    tests/perf/gpu_vs_rival.py --hf ./llama3-8b exported-8b.yaml    # a package beside FSDP2 of the model of transformers
     tests/perf/gpu_vs_rival.py --or fsdp.keep_gathered=true docs/bench/specs/llama3-8b-s8192.yaml    # each side's faster variant
 
 GPUs are warm when they are measured: power limits a step under load, so the first steps (--warm-up) are not timed.
 
 Ours runs as usual through coordinator, agents and ranks (run_jobs.py); rival_rank.py has the common part of the rivals. The
-spec must contain model.llama and use synthetic tokens. tests/parity tests that both compute the same. Prints one JSON line per run
+spec must contain model.llama, or, with --hf, model.package with an absolute path, and use synthetic tokens. tests/parity tests that both compute the same. Prints one JSON line per run
 and one with the ratio; timings decide nothing. mfu is the model's FLOPs over the GPU's peak, with causal attention counted half;
 mfu_attention_whole counts it without a mask. Neither counts recomputation. energy_over_time is the ratio of energy per step (ours
 over theirs) times the ratio of speed (ours over theirs): below 1, we save more energy than time explains.
@@ -31,6 +32,7 @@ from gpu_meter import Meter
 PEAK_FLOPS = 989.4e12  # Of a Hopper SXM card in bf16, dense, by its data sheet; FP8 steps are held to it too.
 # Names as lines have them, and the program of a rank.
 RIVALS = {"fsdp2": ("FSDP2", "fsdp2_speed.py"), "megatron-fsdp": ("Megatron-FSDP", "megatron_fsdp_speed.py")}
+OF_TRANSFORMERS = ("FSDP2 of transformers", "fsdp2_transformers_speed.py")
 HERE = pathlib.Path(__file__).resolve().parent
 
 
@@ -38,6 +40,8 @@ def ours(spec_path, spec, world, warm_up):
     resources = spec["resources"]
     command = [sys.executable, HERE / "run_jobs.py", "--device", "cuda", "--agents", resources["nodes"], "--slots",
                resources["ranks_per_node"], "--warm-up", warm_up, spec_path]
+    if "package" in spec["model"]:
+        command += ["--plugin-dir", pathlib.Path(spec["model"]["package"]["path"]).parent]
     line = json.loads(subprocess.run([*map(str, command)], check=True, stdout=subprocess.PIPE, text=True).stdout)
     line["tokens_per_second_per_gpu"] = line["tokens_per_second"] / world
     return {"who": "fsdpd", **line}
@@ -59,16 +63,22 @@ def flops_of_a_token(m, sequence_length):
 
 
 def utilization(line, spec):
+    if "llama" not in spec["model"]:
+        return {}
     whole, scores = flops_of_a_token(spec["model"]["llama"], spec["data"]["sequence_length"])
     tokens = line["tokens_per_second_per_gpu"]
     return {"mfu": round((whole - scores / 2) * tokens / PEAK_FLOPS, 4), "mfu_attention_whole": round(whole * tokens / PEAK_FLOPS, 4)}
 
 
+def rival_of(options):
+    return OF_TRANSFORMERS if options.hf else RIVALS[options.rival]
+
+
 def theirs(spec, world, options):
-    who, program = RIVALS[options.rival]
+    who, program = rival_of(options)
     train, fsdp, parallel = spec["train"], spec.get("fsdp", {}), spec.get("parallel", {})
     context, tensor = parallel.get("context", 1), parallel.get("tensor", 1)
-    job = {"model": spec["model"]["llama"], "micro_batch": train["micro_batch"],
+    job = {"model": spec["model"].get("llama"), "hf": options.hf, "chunks": options.loss_chunks, "micro_batch": train["micro_batch"],
            "sequence_length": spec["data"]["sequence_length"], "warmup": options.warm_up, "steps": train["steps"] - options.warm_up,
            "reduce": options.reduce, "keep_gathered": fsdp.get("keep_gathered", False),
            "recompute": fsdp.get("recompute") == "full", "offload": fsdp.get("offload", {}).get("optimizer", False),
@@ -103,6 +113,8 @@ def main():
     parser.add_argument("--async-tensor", action="store_true", help="FSDP2's compiler sends parts of matrices' exchanges beside products")
     parser.add_argument("--fp8", choices=["tensorwise", "rowwise"], help="of a spec in FP8, torchao's recipe for FSDP2")
     parser.add_argument("--rival", choices=RIVALS, default="fsdp2")
+    parser.add_argument("--hf", metavar="DIR", help="FSDP2 trains the model of transformers in this directory; specs may have model.package")
+    parser.add_argument("--loss-chunks", type=int, default=8, help="with --hf, chunks of tokens in which the loss is computed")
     parser.add_argument("--torchrun", default=f"{sys.executable} -m torch.distributed.run")
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="change the specs, for both")
     parser.add_argument("--or", action="append", default=[], metavar="FIELD=VALUE", dest="other",
@@ -114,8 +126,8 @@ def main():
         offload = spec.get("fsdp", {}).get("offload", {})
         if offload and (options.rival != "fsdp2" or "activation_layers" in offload):
             sys.exit(f"{path}: of the rivals FSDP2 offloads, and the optimizer alone")
-        if "llama" not in spec["model"]:
-            sys.exit(f"{path}: a rival needs model.llama spelled out")
+        if "llama" not in spec["model"] and not options.hf:
+            sys.exit(f"{path}: a rival needs model.llama spelled out, or --hf")
         measure(spec, options)
 
 
@@ -137,7 +149,7 @@ def run_once(who, spec, options):
 
 def measure(spec, options):
     """Alternates the sides. Compares medians over rounds of each side's fastest variant."""
-    rival = RIVALS[options.rival][0]
+    rival = rival_of(options)[0]
     ways = [spec, with_settings(copy.deepcopy(spec), options.other)] if options.other else [spec]
     lines = {(who, way): [] for who in ("fsdpd", rival) for way in range(len(ways))}
     for _ in range(options.rounds):

@@ -45,7 +45,7 @@ def start(command, directory, name, env=None):
 
 
 @contextlib.contextmanager
-def cluster(directory, device, agents, slots):
+def cluster(directory, device, agents, slots, plugin_dir=None):
     """Yields the coordinator's address and the agents' metrics addresses."""
     daemons = []
     try:
@@ -58,7 +58,8 @@ def cluster(directory, device, agents, slots):
             env = {"CUDA_VISIBLE_DEVICES": own} if device == "cuda" and agents > 1 else {}
             agent, address = start([BIN / "agent/fsdpd-agent", "--insecure", "--coordinator", server, "--node",
                                     f"node-{index}", "--device", device, "--slots", slots, "--work-dir", directory / f"node-{index}.work",
-                                    "--rank-binary", BIN / "fsdp/fsdpd-rank"], directory, f"node-{index}", env)
+                                    "--rank-binary", BIN / "fsdp/fsdpd-rank", *(["--plugin-dir", plugin_dir] if plugin_dir else [])],
+                                   directory, f"node-{index}", env)
             daemons.append(agent)
             metrics.append(address)
         yield server, metrics
@@ -126,11 +127,12 @@ def main():
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--agents", type=int, default=1)
     parser.add_argument("--slots", type=int, default=2, help="ranks of each agent")
+    parser.add_argument("--plugin-dir", type=pathlib.Path, help="directory of packages that specs name")
     parser.add_argument("--warm-up", type=int, default=2, help="steps that are not timed")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="fsdpd-jobs-") as directory:
         directory = pathlib.Path(directory)
-        with cluster(directory, options.device, options.agents, options.slots) as (server, metrics):
+        with cluster(directory, options.device, options.agents, options.slots, options.plugin_dir) as (server, metrics):
             for spec in options.specs:
                 print(json.dumps(run(spec, server, metrics, directory, options.warm_up)), flush=True)
 
