@@ -39,3 +39,16 @@ def own(tmp_path):
     """Cluster that the test may break."""
     with Cluster(tmp_path / "cluster", agents=1, slots=2, security=Security(tmp_path / "security")) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def run_model(capfd, tmp_path, monkeypatch):
+    """Runs `fsdpctl model` in the test's directory; returns (exit code, stdout, stderr)."""
+    from fsdpd.model import command
+
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words):
+        code = command.run(command.arguments_parser().parse_args([str(word) for word in words]))
+        return (code, *capfd.readouterr())
+    return call

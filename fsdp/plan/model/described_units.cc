@@ -74,8 +74,8 @@ int64_t WorkspaceOf(const PackageGraph& graph, int64_t saved_bytes, int64_t retu
   return std::max<int64_t>(workspace, 0);
 }
 
-UnitFacts Unit(const PackageUnit& from, const PackageGraph& graph, int64_t input_bytes,
-               int64_t compute_bytes) {
+UnitFacts Unit(const PackageUnit& from, const PackageGraph& graph, int64_t input_bytes, int64_t compute_bytes,
+               double matmul_flops) {
   UnitFacts unit{from.name, UnitKind::kBlock, {}};
   int64_t grad_bytes = 0;
   for (const PackageParam& param : graph.params) {
@@ -94,28 +94,42 @@ UnitFacts Unit(const PackageUnit& from, const PackageGraph& graph, int64_t input
   unit.forward_flops = graph.forward_flops;
   unit.attention_flops = graph.attention_flops;
   unit.selective_flops = graph.variants[graph.VariantFor(Recompute::kSelective)].recomputed_flops;
-  unit.forward_bytes = graph.forward_bytes;
-  unit.backward_bytes = graph.backward_bytes;
+  for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+    const PackageVariant& variant = graph.variants[graph.VariantFor(recompute)];
+    unit.measured[static_cast<size_t>(recompute)] = {variant.forward_seconds * matmul_flops,
+                                                     variant.backward_seconds * matmul_flops};
+  }
+  const bool measured = unit.measured.front().forward > 0;
+  unit.forward_bytes = measured ? 0 : graph.forward_bytes;
+  // Gradients are read once more and written into fp32 buffers.
+  unit.backward_bytes =
+      (measured ? 0 : graph.backward_bytes) + grad_bytes + grad_bytes / compute_bytes * kFp32Bytes;
   unit.backward_reads = graph.backward_reads_params;
   return unit;
 }
 
 // The engine's part of the last unit: the output projection and the loss, in chunks. It holds the final
-// hidden states, their gradient and the targets, and per chunk the logits in fp32 with a copy in the compute
-// type. The weight gradient is in the compute type; several chunks are summed in fp32.
+// hidden states, their gradient and the targets, and per chunk the logits (on CPU also in fp32) and the slope
+// of the soft cap. The weight gradient is written in place, except in 16 bits on CPU.
 void AddHead(const PackageConfig& model, const ParamFacts& weight, UnitFacts* unit) {
   const int64_t tokens = model.micro_batch * model.sequence_length, elements = weight.elements();
   const int64_t vocab = weight.shape.front(), hidden = elements / vocab;
   const int64_t compute_bytes = BytesOf(model.compute), hidden_bytes = tokens * hidden * compute_bytes;
-  const int64_t host_copy = model.device == DeviceKind::kCpu ? kFp32Bytes : 0;
-  const int64_t copy = compute_bytes < kFp32Bytes ? compute_bytes + host_copy : 0;
-  const int64_t sum = tokens > kLossChunkTokens ? kFp32Bytes : 0;
-  const int64_t loss =
-      std::min(tokens, kLossChunkTokens) * vocab * (kFp32Bytes + copy) + elements * (compute_bytes + sum);
+  const bool casts = compute_bytes < kFp32Bytes, host = model.device == DeviceKind::kCpu;
+  const int64_t copies = host ? kFp32Bytes + (casts ? kFp32Bytes : 0) : 0;
+  const int64_t slope = model.GraphOf(model.units.back()).head->soft_cap > 0 ? compute_bytes : 0;
+  const int64_t loss = std::min(tokens, kLossChunkTokens) * vocab * (compute_bytes + copies + slope) +
+                       (host && casts ? elements * compute_bytes : 0);
   for (int64_t* saved : {&unit->saved_bytes.none, &unit->saved_bytes.selective, &unit->saved_bytes.full})
     *saved += hidden_bytes + tokens * kTokenBytes;
   unit->workspace_bytes = hidden_bytes + std::max(unit->workspace_bytes, loss);
-  unit->forward_flops += 2 * static_cast<double>(tokens) * static_cast<double>(elements);
+  const double flops = 2 * static_cast<double>(tokens) * static_cast<double>(elements);
+  unit->forward_flops += flops;
+  for (MeasuredWork& measured : unit->measured) {
+    if (measured.forward == 0) continue;
+    measured.forward += flops;
+    measured.backward += 2 * flops;
+  }
   unit->backward_reads = true;
 }
 
@@ -138,7 +152,7 @@ ModelFacts DescribePackage(const PackageConfig& model) {
   int64_t input_bytes = 0;  // Tokens have no gradient.
   ModelFacts facts;
   for (const PackageUnit& from : model.units) {
-    UnitFacts unit = Unit(from, model.GraphOf(from), input_bytes, BytesOf(model.compute));
+    UnitFacts unit = Unit(from, model.GraphOf(from), input_bytes, BytesOf(model.compute), model.matmul_flops);
     unit.borrows = IndexOf(model.units, from.tied_to);
     input_bytes = unit.output_bytes;
     facts.units.push_back(std::move(unit));

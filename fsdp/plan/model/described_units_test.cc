@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fsdp/plan/model/describe_model.h"
@@ -91,7 +92,42 @@ TEST(DescribePackage, AddsLossToLastUnit) {
   EXPECT_EQ(head.kind, UnitKind::kHead);
   EXPECT_EQ(head.saved_bytes.none, 2 * kHiddenBytes + kTokens * 8);
   EXPECT_EQ(head.forward_flops, 2.0 * kTokens * 96 * 16);
-  EXPECT_GE(head.workspace_bytes, kTokens * 96 * 4 + 96 * 16 * 4) << "logits and the weight's gradient";
+  EXPECT_EQ(head.workspace_bytes, kHiddenBytes + kTokens * 96 * 8) << "logits, and their gradients on CPU";
+}
+
+TEST(DescribePackage, KeepsLogitsInComputeTypeOnGpu) {
+  v1::Package package = SmallPackage();
+  package.set_device(v1::DEVICE_CUDA);
+  package.set_compute(v1::DTYPE_BF16);
+  const auto workspace = [&] { return DescribePackage(ConfigOf(package)).units[3].workspace_bytes; };
+  EXPECT_EQ(workspace(), kHiddenBytes / 2 + kTokens * 96 * 2);
+  package.mutable_graphs(2)->mutable_head()->set_soft_cap(30);
+  EXPECT_EQ(workspace(), kHiddenBytes / 2 + kTokens * 96 * 4) << "and the slope of the soft cap";
+}
+
+TEST(DescribePackage, CountsMeasuredTimeAsFlops) {
+  v1::Package package = SmallPackage();
+  package.set_matmul_flops(1000);
+  for (v1::Package::Graph& graph : *package.mutable_graphs()) {
+    for (v1::Package::Variant& variant : *graph.mutable_variants()) {
+      variant.set_forward_seconds(variant.recompute() == v1::RECOMPUTE_FULL ? 2 : 3);
+      variant.set_backward_seconds(variant.recompute() == v1::RECOMPUTE_FULL ? 9 : 7);
+    }
+  }
+  const ModelFacts facts = DescribePackage(ConfigOf(package));
+  const UnitFacts& layer = facts.units[1];
+  const auto measured = [](const UnitFacts& unit, Recompute recompute) {
+    const MeasuredWork& work = unit.measured[static_cast<size_t>(recompute)];
+    return std::pair(work.forward, work.backward);
+  };
+  EXPECT_EQ(measured(layer, Recompute::kNone), std::pair(3000.0, 7000.0));
+  EXPECT_EQ(measured(layer, Recompute::kSelective), std::pair(3000.0, 7000.0)) << "no such variant";
+  EXPECT_EQ(measured(layer, Recompute::kFull), std::pair(2000.0, 9000.0));
+  EXPECT_EQ(layer.forward_flops, 32768) << "MFU counts the FLOPs of the model";
+  EXPECT_EQ(layer.forward_bytes, 0);
+  EXPECT_EQ(layer.backward_bytes, (16 * 16 + 16) * 8) << "gradients into the bucket";
+  const double projection = 2.0 * kTokens * 96 * 16;
+  EXPECT_EQ(measured(facts.units[3], Recompute::kNone), std::pair(3000 + projection, 7000 + 2 * projection));
 }
 
 TEST(DescribePackage, TiesHeadToEmbedding) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -93,6 +94,13 @@ struct SavedBytes {
   int64_t With(Recompute recompute) const;
 };
 
+// Measured time of a compiled forward and backward, as the FLOPs of matrix products that take as long. 0: not
+// measured.
+struct MeasuredWork {
+  double forward = 0;
+  double backward = 0;
+};
+
 // Collectives that a unit runs through its context (fsdp/model/unit/unit_context.h).
 enum class Exchange {
   kAllReduce,
@@ -147,6 +155,7 @@ struct UnitFacts {
   int forward_kernels = 0;
   int backward_kernels = 0;
   std::vector<UnitExchange> exchanges = {};
+  std::array<MeasuredWork, 3> measured = {};  // By Recompute; replaces FLOPs, but not bytes.
 
   int64_t elements() const;  // Own parameters; of partitioned ones the shard.
 };

@@ -97,8 +97,10 @@ DType HiddenTypeOf(const Spec& spec) {
 }  // namespace
 
 double WorkOf(const UnitFacts& unit) {
-  const double products = unit.forward_flops - unit.attention_flops - kFp8Saves * unit.fp8_flops;
   const auto moved = static_cast<double>(unit.forward_bytes + unit.backward_bytes);
+  const MeasuredWork& measured = unit.measured[static_cast<size_t>(Recompute::kNone)];
+  if (measured.forward > 0) return measured.forward + measured.backward + moved * kOperationsAByte;
+  const double products = unit.forward_flops - unit.attention_flops - kFp8Saves * unit.fp8_flops;
   return products * (1 + kBackwardProducts) + unit.attention_flops * (1 + kBackwardAttention) +
          moved * kOperationsAByte;
 }

@@ -62,6 +62,13 @@ TEST(StagePartition, CountsFp8LayersAsLessWork) {
   EXPECT_LT(fp8.back(), bf16.back());
 }
 
+TEST(StagePartition, CountsMeasuredTime) {
+  UnitFacts unit;
+  unit.forward_flops = 100;
+  unit.measured.front() = {7, 11};
+  EXPECT_EQ(WorkOf(unit), 18);
+}
+
 TEST(StagePartition, PartitionsThousandLayersQuickly) {
   std::vector<double> work(1026, 7);
   work.back() = 50;

@@ -222,7 +222,7 @@ class Costs {
 
   double ForwardAndExchange(const Instruction& i) const {
     const UnitFacts& unit = model_.units[i.unit];
-    return Forward(unit) + Exchanges(unit, &UnitExchange::forward_elements);
+    return Forward(unit, i.recompute) + Exchanges(unit, &UnitExchange::forward_elements);
   }
 
   // Time of `flops` of a unit's products, in the unit's proportion of FP8 and other precisions.
@@ -231,7 +231,9 @@ class Costs {
     return flops * ((1 - fp8) / profile_.matmul_flops(spec_.precision.compute) + fp8 / profile_.fp8_flops());
   }
 
-  double Forward(const UnitFacts& unit) const {
+  double Forward(const UnitFacts& unit, Recompute recompute) const {
+    const double measured = unit.measured[static_cast<size_t>(recompute)].forward;
+    if (measured > 0) return Products(unit, measured) + Memory(unit.forward_bytes);
     const double work = Products(unit, unit.forward_flops - unit.attention_flops) +
                         AttentionWork(unit, profile_.deterministic_forward_slowdown,
                                       profile_.deterministic_forward_slowdown) /
@@ -253,6 +255,8 @@ class Costs {
   // A frozen weight needs no weight gradient: half of a product's backward.
   double Backward(const Instruction& i) const {
     const UnitFacts& unit = model_.units[i.unit];
+    const double measured = unit.measured[static_cast<size_t>(i.recompute)].backward;
+    if (measured > 0) return Products(unit, measured) + Memory(unit.backward_bytes);
     const double matmul = unit.forward_flops - unit.attention_flops;
     const double work =
         Products(unit, (1 + TrainableShare(i.unit)) * matmul) +

@@ -77,6 +77,18 @@ TEST(Cost, ForwardSumsProductsAttentionAndMemory) {
   EXPECT_EQ(c.SecondsOf(Op::kForward), 60 / 2. + 40 / 4. + 160 / 16.);
 }
 
+TEST(Cost, MeasuredTimeReplacesFlops) {
+  Case c;
+  c.model.units[0].measured = {{{5, 11}, {7, 13}, {3, 17}}};  // By Recompute.
+  EXPECT_EQ(c.SecondsOf(Op::kForward), 5 / 1. + 160 / 16.);
+  EXPECT_EQ(c.SecondsOf(Op::kBackward), 11 / 1. + 480 / 16.);
+  Instruction full;
+  full.op = Op::kBackward;
+  full.unit = 0;
+  full.recompute = Recompute::kFull;
+  EXPECT_EQ(c.SecondsOf(full), 17 / 1. + 480 / 16.) << "including the repeated forward";
+}
+
 TEST(Cost, ShortAttentionIsLessEfficient) {
   const Case c;
   DeviceProfile profile = Round();

@@ -156,6 +156,8 @@ Findings ChecksNames(const Facts& f) {
   return findings;
 }
 
+bool IsNumber(double value) { return std::isfinite(value) && value >= 0 && value <= kMaxFlops; }
+
 // Numbers of one graph, by field.
 Findings CheckNumbers(const v1::Package& package, int g) {
   const v1::Package::Graph& graph = package.graphs(g);
@@ -166,8 +168,8 @@ Findings CheckNumbers(const v1::Package& package, int g) {
     AddFindings(CheckRange(value, least, kMaxBytes, absl::StrCat(name, " of ", owner), kExportAgain),
                 GraphField(g, before + name), &findings);
   };
-  const auto flops = [&](const char* name, double value) {
-    if (std::isfinite(value) && value >= 0 && value <= kMaxFlops) return;
+  const auto number = [&](const char* name, double value) {
+    if (IsNumber(value)) return;
     findings.push_back(
         {absl::StrCat(name, " of ", owner, " is ", value, " and must be finite and not negative"),
          kExportAgain, GraphField(g, before + name)});
@@ -176,14 +178,16 @@ Findings CheckNumbers(const v1::Package& package, int g) {
   bytes("forward_bytes", graph.forward_bytes());
   bytes("backward_bytes", graph.backward_bytes());
   bytes("evaluation_workspace_bytes", graph.evaluation_workspace_bytes());
-  flops("forward_flops", graph.forward_flops());
-  flops("attention_flops", graph.attention_flops());
+  number("forward_flops", graph.forward_flops());
+  number("attention_flops", graph.attention_flops());
   for (int v = 0; v < std::min(graph.variants_size(), kMaxVariants); ++v) {
     before = absl::StrCat("variants[", v, "].");
     owner = absl::StrCat("variant ", ShortEnumName(graph.variants(v).recompute()), " of ", graph_name);
     bytes("saved_bytes", graph.variants(v).saved_bytes());
     bytes("workspace_bytes", graph.variants(v).workspace_bytes());
-    flops("recomputed_flops", graph.variants(v).recomputed_flops());
+    number("recomputed_flops", graph.variants(v).recomputed_flops());
+    number("forward_seconds", graph.variants(v).forward_seconds());
+    number("backward_seconds", graph.variants(v).backward_seconds());
   }
   return findings;
 }
@@ -191,6 +195,11 @@ Findings CheckNumbers(const v1::Package& package, int g) {
 Findings ChecksNumbers(const Facts& f) {
   if (!IsConnected(f)) return {};
   Findings findings;
+  const double rate = PackageOf(f).matmul_flops();
+  if (!IsNumber(rate)) {
+    findings.push_back({absl::StrCat("matmul_flops is ", rate, " and must be finite and not negative"),
+                        kExportAgain, "model.package.matmul_flops"});
+  }
   for (int g = 0; g < PackageOf(f).graphs_size(); ++g) {
     const v1::Package::Graph& graph = PackageOf(f).graphs(g);
     for (Finding& each : CheckNumbers(PackageOf(f), g)) findings.push_back(std::move(each));

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <set>
 #include <string>
 #include <vector>
@@ -122,6 +123,10 @@ std::vector<BadCase> ManifestCases() {
        [](J*, P* p) { p->mutable_graphs(1)->mutable_variants(1)->set_saved_bytes(int64_t{1} << 60); }},
       {"package_numbers", "model.package.graphs[1].forward_flops",
        [](J*, P* p) { p->mutable_graphs(1)->set_forward_flops(std::nan("")); }},
+      {"package_numbers", "model.package.graphs[1].variants[0].backward_seconds",
+       [](J*, P* p) { p->mutable_graphs(1)->mutable_variants(0)->set_backward_seconds(-1); }},
+      {"package_numbers", "model.package.matmul_flops",
+       [](J*, P* p) { p->set_matmul_flops(std::numeric_limits<double>::infinity()); }},
       {"package_variants", "model.package.graphs[0].variants",
        [](J*, P* p) { p->mutable_graphs(0)->clear_variants(); }},
       {"package_variants", "model.package.graphs[1].variants",

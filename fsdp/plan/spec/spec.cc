@@ -264,7 +264,8 @@ PackageGraph ToGraph(const v1::Package::Graph& from) {
   graph.evaluation_workspace_bytes = from.evaluation_workspace_bytes();
   for (const v1::Package::Variant& variant : from.variants())
     graph.variants.push_back({ToRecompute(variant.recompute()), variant.saved_bytes(),
-                              variant.workspace_bytes(), variant.recomputed_flops()});
+                              variant.workspace_bytes(), variant.recomputed_flops(),
+                              variant.forward_seconds(), variant.backward_seconds()});
   if (!from.has_head()) return graph;
   graph.head.emplace();
   graph.head->weight = from.head().weight();
@@ -286,6 +287,7 @@ PackageConfig ToPackage(const v1::Package& package) {
   config.target = package.target();
   config.torch_version = package.torch_version();
   config.buffer_bytes = package.buffer_bytes();
+  config.matmul_flops = package.matmul_flops();
   for (const v1::Package::Graph& graph : package.graphs()) config.graphs.push_back(ToGraph(graph));
   for (const v1::Package::Unit& unit : package.units())
     config.units.push_back({unit.name(), unit.graph(), unit.module(), unit.tied_to()});

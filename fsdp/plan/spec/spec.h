@@ -150,6 +150,8 @@ struct PackageVariant {
   int64_t saved_bytes = 0;
   int64_t workspace_bytes = 0;
   double recomputed_flops = 0;
+  double forward_seconds = 0;
+  double backward_seconds = 0;
 };
 struct PackageHead {
   int64_t weight = 0;
@@ -191,6 +193,7 @@ struct PackageConfig {
   std::string target;
   std::string torch_version;
   int64_t buffer_bytes = 0;
+  double matmul_flops = 0;
   std::vector<PackageGraph> graphs;
   std::vector<PackageUnit> units;
 

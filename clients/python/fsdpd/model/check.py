@@ -1,4 +1,5 @@
-"""Runs calls with random inputs, eager or compiled: their results against autograd, and the memory that they need."""
+"""Runs calls with random inputs, eager or compiled: their results against autograd, and the memory and time that they
+need."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ import torch
 
 from fsdpd.faults import Fault
 from fsdpd.model.partition import Call, Calls, Value, Variant
+from fsdpd.model.timing import seconds_per_call
 from fsdpd.model.units import Unit
 
 TOLERANCES = {torch.float32: 2e-5, torch.bfloat16: 3e-2, torch.float16: 5e-3}
@@ -23,28 +25,49 @@ PERIOD = 262147
 
 
 @dataclasses.dataclass
+class MeasuredVariant:
+    workspace: int = 0
+    forward_seconds: float = 0.0  # 0: not measured.
+    backward_seconds: float = 0.0
+
+
+@dataclasses.dataclass
 class Measured:
     evaluation_workspace: int = 0
-    workspace: dict[str, int] = dataclasses.field(default_factory=dict)  # By mode.
+    variants: dict[str, MeasuredVariant] = dataclasses.field(default_factory=dict)  # By mode.
 
 
-# Returns the results of a call, and the bytes of its memory at most.
-Runner = Callable[[Call, list[torch.Tensor]], tuple[list[torch.Tensor], int]]
+@dataclasses.dataclass
+class Ran:
+    """A call's results, its additional memory at the peak, and its time, if measured."""
+
+    results: list[torch.Tensor]
+    peak: int = 0
+    seconds: float = 0.0
+
+    def workspace(self) -> int:
+        return max(0, self.peak - sum(each.untyped_storage().nbytes() for each in self.results))
 
 
-def eager(call: Call, inputs: list[torch.Tensor]) -> tuple[list[torch.Tensor], int]:
-    return list(call.graph(*inputs)), 0
+Runner = Callable[[Call, list[torch.Tensor]], Ran]
+
+
+def eager(call: Call, inputs: list[torch.Tensor]) -> Ran:
+    return Ran(list(call.graph(*inputs)))
 
 
 def compiled(libraries: dict[int, pathlib.Path], device: torch.device) -> Runner:
-    def run(call: Call, inputs: list[torch.Tensor]) -> tuple[list[torch.Tensor], int]:
+    def run(call: Call, inputs: list[torch.Tensor]) -> Ran:
         runner = load(libraries[id(call)], device)
         runner.run(inputs)  # The first call initializes libraries.
         results, peak = (measure_cuda if device.type == "cuda" else measure_cpu)(runner, inputs)
         for value, result in zip(call.outputs, results):
             if not result.is_contiguous():
                 raise AssertionError(f"{libraries[id(call)].stem}: result {value} is not contiguous")
-        return results, peak
+        seconds = 0.0
+        if device.type == "cuda":
+            seconds = seconds_per_call(lambda: runner.run(inputs), torch.cuda.synchronize)
+        return Ran(results, peak, seconds)
     return run
 
 
@@ -91,31 +114,32 @@ class Check:
         self.values[("GRAD_HIDDEN", 0)] = gradient
 
     def run(self, calls: Calls, runner: Runner) -> Measured:
-        found, self.measured.evaluation_workspace = self._call(calls.evaluation, runner, self.values)
+        ran, found = self._call(calls.evaluation, runner, self.values)
+        self.measured.evaluation_workspace = ran.workspace()
         self._compare(found)
         for variant in calls.variants:
-            self.measured.workspace[variant.mode] = self._variant(variant, calls, runner)
+            self.measured.variants[variant.mode] = self._variant(variant, calls, runner)
         return self.measured
 
-    def _variant(self, variant: Variant, calls: Calls, runner: Runner) -> int:
-        found, workspace = self._call(variant.forward or calls.evaluation, runner, self.values)
+    def _variant(self, variant: Variant, calls: Calls, runner: Runner) -> MeasuredVariant:
+        forward, found = self._call(variant.forward or calls.evaluation, runner, self.values)
         self._compare(found)
         if variant.backward is None:
-            return workspace
+            return MeasuredVariant(forward.workspace(), forward.seconds)
         saved = {value: each for value, each in found.items() if value[0] == "SAVED"}
-        found, backward = self._call(variant.backward, runner, {**self.values, **saved})
+        workspace = forward.workspace()
+        backward, found = self._call(variant.backward, runner, {**self.values, **saved})
         self._compare(found)
         for value, expected in self.expected.items():
             if value[0] != "HIDDEN" and value not in found and rms(expected) > 0:
                 raise Fault(f"{self.unit.name}: the exported backward does not return {self._name(value)}")
-        return max(workspace, backward)
+        return MeasuredVariant(max(workspace, backward.workspace()), forward.seconds, backward.seconds)
 
     @staticmethod
-    def _call(call: Call, runner: Runner, values: dict[Value, torch.Tensor]) -> tuple[dict[Value, torch.Tensor], int]:
+    def _call(call: Call, runner: Runner, values: dict[Value, torch.Tensor]) -> tuple[Ran, dict[Value, torch.Tensor]]:
         with torch.no_grad():
-            results, peak = runner(call, [values[value] for value in call.inputs])
-        held = sum(each.untyped_storage().nbytes() for each in results)
-        return dict(zip(call.outputs, results)), max(0, peak - held)
+            ran = runner(call, [values[value] for value in call.inputs])
+        return ran, dict(zip(call.outputs, ran.results))
 
     def _compare(self, found: dict[Value, torch.Tensor]) -> None:
         scale = max((rms(each) for value, each in self.expected.items() if value != ("HIDDEN", 0)), default=0.0)

@@ -64,19 +64,20 @@ def compile_all(works: list[Work], jobs: int, done: Callable[[int], None]) -> No
             compile_one(work)
             done(index + 1)
         return
-    pool = concurrent.futures.ProcessPoolExecutor(min(jobs, len(works)), multiprocessing.get_context("spawn"))
-    try:
+    with concurrent.futures.ProcessPoolExecutor(min(jobs, len(works)), multiprocessing.get_context("spawn")) as pool:
         futures = [pool.submit(compile_one, work) for work in works]
-        for index, future in enumerate(concurrent.futures.as_completed(futures)):
-            future.result()
-            done(index + 1)
-    except concurrent.futures.BrokenExecutor:
-        raise Fault("--jobs: a process that compiles was killed, probably for memory; set a lower number") from None
-    finally:
-        # After an error or interruption, nobody needs the other libraries.
-        for child in multiprocessing.active_children():
-            child.terminate()
-        pool.shutdown(cancel_futures=True)
+        try:
+            for index, future in enumerate(concurrent.futures.as_completed(futures)):
+                future.result()
+                done(index + 1)
+        except concurrent.futures.BrokenExecutor:
+            raise Fault("--jobs: a process that compiles was killed, probably for memory; set a lower number") from None
+        except BaseException:
+            # Nobody needs the other libraries.
+            pool.shutdown(wait=False, cancel_futures=True)
+            for child in multiprocessing.active_children():
+                child.terminate()
+            raise
 
 
 def compile_one(work: Work) -> None:
@@ -93,6 +94,7 @@ def compile_one(work: Work) -> None:
         "cpp.simdlen": 256,
         "cpp.dynamic_threads": True,
         "compile_threads": 1,
+        "cpp.vec_isa_ok": True,  # Otherwise each process compiles a test of AVX2, one after the other.
     }
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")

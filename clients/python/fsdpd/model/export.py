@@ -13,7 +13,7 @@ import torch
 
 from fsdpd import faults
 from fsdpd.faults import Fault
-from fsdpd.model import build, check, compile, partition, trace, units
+from fsdpd.model import build, check, compile, partition, timing, trace, units
 from fsdpd.model.chain import Chain
 from fsdpd.model.fold import fold_tables
 from fsdpd.model.initial import Recipe, Unknown
@@ -154,6 +154,8 @@ def package(prepared: Prepared, values: dict[str, Recipe | torch.Tensor], option
     report(f"compiling {len(works)} libraries of {len(first)} graphs")
     compile.compile_all(works, options.jobs, lambda done: report(f"compiled {done} of {len(works)}"))
     manifest = Manifest(prepared.traced, compile.target_of(device))
+    if device.type == "cuda":
+        manifest.message.model.matmul_flops = timing.matmul_flops(prepared.traced.dtype, device)
     for unit, each in zip(first, calls):
         measured = prepared.checker(unit, options.tolerance).run(each, check.compiled(libraries, device))
         manifest.add_graph(unit, each, libraries, measured)

@@ -81,7 +81,9 @@ class Manifest:
         for variant in calls.variants:
             added = described.variants.add(recompute=job_pb2.Recompute.Value(f"RECOMPUTE_{variant.mode.upper()}"))
             added.saved_bytes = costs.saved_bytes(given, variant)
-            added.workspace_bytes = measured.workspace[variant.mode]
+            times = measured.variants[variant.mode]
+            added.workspace_bytes = times.workspace
+            added.forward_seconds, added.backward_seconds = times.forward_seconds, times.backward_seconds
             if variant.mode == "full" and variant.backward and first:
                 added.recomputed_flops = max(0.0, costs.flops_of(variant.backward).total - costs.flops_of(first).total)
 

@@ -1,0 +1,39 @@
+"""Times of compiled calls on a GPU, which the planner predicts the step with. It compares them with the rate of matrix
+products of the same GPU in the same state, so they also serve for other GPUs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+
+LEAST_SECONDS = 0.5  # Per call.
+WARM_SECONDS = 2.0  # Until the power limit has lowered the clock.
+BATCH = 5  # Calls between two looks at the clock.
+SIZE = 8192  # Of the matrices.
+
+
+def seconds_per_call(run: Callable[[], object], synchronize: Callable[[], None], at_least: float = LEAST_SECONDS) -> float:
+    run()
+    synchronize()
+    count, began = 0, time.perf_counter()
+    while True:
+        for _ in range(BATCH):
+            run()
+        synchronize()
+        count += BATCH
+        passed = time.perf_counter() - began
+        if passed >= at_least:
+            return passed / count
+
+
+def matmul_flops(dtype: torch.dtype, device: torch.device) -> float:
+    """FLOPs per second of matrix products of random values."""
+    left, right = (torch.randn(SIZE, SIZE, device=device).to(dtype) for _ in range(2))
+    result = torch.empty_like(left)
+
+    def run() -> None:
+        torch.mm(left, right, out=result)
+    seconds_per_call(run, torch.cuda.synchronize, WARM_SECONDS)
+    return 2.0 * SIZE**3 / seconds_per_call(run, torch.cuda.synchronize)
