@@ -128,6 +128,35 @@ def test_check_finds_incorrect_cut(run_model, tmp_path, monkeypatch, name, plant
     assert code == 2 and "units: their logits differ from those of the model by " in error, error
 
 
+POSITIONS = ("def forward(self, tokens):", "def forward(self, tokens, position_ids):")
+MIXED = ("x = self.embed(tokens)", "x = self.embed(tokens) + {} * 1e-3\n        x = x.cumsum(1)")
+
+
+@pytest.mark.parametrize("changes, message", [
+    ((), r"model.py:34 \(Model.forward\): .*unexpected keyword argument 'position_ids' \(want a forward of token ids and position_ids\)"),
+    ((POSITIONS,), "--documents: forward does not use position_ids"),
+    ((POSITIONS, (MIXED[0], MIXED[1].format("position_ids[..., None]"))),
+     "--documents: the logits of a document depend on the document before it; the model must derive its attention mask from"),
+])
+def test_refuses_documents_that_are_not_separate(run_model, tmp_path, changes, message):
+    text = SMALL
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    (tmp_path / "model.py").write_text(text)
+    code, _, error = run_model(*check_words("model.py:build", "--documents"))
+    assert code == 2 and re.search(message, error), error
+
+
+def test_check_separates_documents_of_transformers(run_model, tmp_path):
+    hugging_face(tmp_path, "gemma3")
+    code, _, error = run_model(*check_words("--hf", "gemma3", "--documents"))
+    assert code == 0, error
+    hugging_face(tmp_path, "bamba")  # State-space layers continue over documents.
+    code, _, error = run_model(*check_words("--hf", "bamba", "--documents", "--dropout", 0))
+    assert code == 2 and "--documents: " in error, error
+
+
 def test_documented_check_prints_documented_units(run_model, tmp_path):
     page = (ROOT / "docs/pytorch_models.md").read_text()
     (tmp_path / "my_model.py").write_text(re.search(r"```python\n(# my_model.py.*?)```", page, re.DOTALL)[1])

@@ -22,6 +22,7 @@ from harness import wheel
 pytestmark = pytest.mark.timeout(1700)
 
 STEPS = 50
+DOCUMENT_END = 5
 LOSS_TOLERANCE = 1e-5   # Per token.
 WEIGHT_TOLERANCE = 1e-3  # Relative norm of each tensor.
 SETTING = Setting(world=2, accumulation=2, clip=True)
@@ -54,10 +55,11 @@ def config_of(family):
     return getattr(transformers, kind)(**fields, use_cache=False)
 
 
-def export(directory, *source, dtype="fp32", recompute="none"):
+def export(directory, *source, dtype="fp32", recompute="none", documents=False):
     package = directory / "model.fsdpd"
     command = [sys.executable, "-m", "fsdpd.model", "export", *source, "--sequence-length", SEQUENCE, "--micro-batch-size",
-               SETTING.micro_batch, "--dtype", dtype, "--device", "cpu", "--recompute", recompute, "-o", package]
+               SETTING.micro_batch, "--dtype", dtype, "--device", "cpu", "--recompute", recompute, "-o", package,
+               *(["--documents"] if documents else [])]
     done = subprocess.run([str(each) for each in command], capture_output=True, text=True, timeout=1500,
                           env={**os.environ, "PYTHONPATH": str(wheel.installed())})
     assert done.returncode == 0, done.stderr
@@ -78,7 +80,15 @@ def logits_of(model, tokens):
     return out if isinstance(out, torch.Tensor) else out.logits
 
 
-def train(model, names, start, batches, dtype=torch.float32):
+def logits_by_document(model, tokens):
+    """Runs the model on one document at a time, without position ids."""
+    def documents(row):
+        ends = [int(end) + 1 for end in (row == DOCUMENT_END).nonzero() if end + 1 < len(row)]
+        return row.tensor_split(ends)
+    return torch.stack([torch.cat([logits_of(model, each[None])[0] for each in documents(row)]) for row in tokens])
+
+
+def train(model, names, start, batches, dtype=torch.float32, logits_of=logits_of):
     """A plain training loop that computes in `dtype`; returns the losses, and the weights by name."""
     params = dict(model.named_parameters())
     assert list(sorted(names)) == sorted(params)
@@ -122,7 +132,7 @@ def run_package(package, directory, start, changed, *flags):
     return run_ours(directory, made, start, *flags)
 
 
-def assert_trains_like(model, package, directory, *jobs, loss_tolerance=LOSS_TOLERANCE, dtype=torch.float32):
+def assert_trains_like(model, package, directory, *jobs, loss_tolerance=LOSS_TOLERANCE, dtype=torch.float32, logits_of=logits_of):
     """Each job (sections of its spec), against a plain loop on the batches of the first."""
     model = model.train()
     names = list(names_of(package))
@@ -133,7 +143,8 @@ def assert_trains_like(model, package, directory, *jobs, loss_tolerance=LOSS_TOL
         ours = run_package(package, directory, directory / "start", job, *flags)
         if losses is None:
             batches = torch.from_numpy(numpy.fromfile(directory / "batches", dtype=numpy.int64))
-            losses, weights = train(model, names, directory / "start", batches.reshape(STEPS, 2, GLOBAL_BATCH, SEQUENCE), dtype)
+            losses, weights = train(model, names, directory / "start", batches.reshape(STEPS, 2, GLOBAL_BATCH, SEQUENCE), dtype,
+                                    logits_of)
         numpy.testing.assert_allclose(ours.losses, losses, rtol=0, atol=loss_tolerance, err_msg=str(job))
         if dtype != torch.float32:
             continue
@@ -172,6 +183,20 @@ def transformers_model(config):
     # Attention of transformers drops the soft cap of scores with sdpa; Mamba has no attention.
     eager = getattr(config, "attn_logit_softcapping", None) or config.model_type == "mamba2"
     return transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager" if eager else "sdpa").float()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("family", ["gemma3", "phi3"])
+def test_documents_train_like_single_documents(family, tmp_path):
+    config = config_of(family)
+    config.save_pretrained(tmp_path / "hf")
+    package = export(tmp_path, "--hf", tmp_path / "hf", documents=True)
+    # Short documents: one of twelve tokens ends one.
+    packed = {"data": {"synthetic": {"vocab": 12}, "document_end_token": DOCUMENT_END}}
+    assert_trains_like(transformers_model(config), package, tmp_path, {**SHARDED, **packed}, {**STAGES, **packed},
+                       logits_of=logits_by_document)
+    # Without documents, positions count from 0 in each sample.
+    assert_trains_like(transformers_model(config), package, tmp_path, SHARDED)
 
 
 @pytest.mark.nightly

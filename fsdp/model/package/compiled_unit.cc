@@ -1,6 +1,8 @@
 #include "fsdp/model/package/compiled_unit.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
 
 #include <utility>
 
@@ -16,6 +18,10 @@ void ZeroOthers(const std::vector<bool>& written, const ParamGrads& grads) {
   for (size_t i = 0; i < written.size(); ++i) {
     if (!written[i] && !grads.accumulate && grads.into[i].defined()) grads.into[i].zero_();
   }
+}
+
+at::Tensor PositionsInRows(const at::Tensor& tokens) {
+  return at::arange(tokens.size(1), tokens.options()).expand_as(tokens).contiguous();
 }
 
 void CheckRows(const at::Tensor& hidden, const UnitInput& input) {
@@ -57,6 +63,8 @@ at::Tensor CompiledUnit::InputOf(const v1::PackageValue& value, const UnitInput&
   switch (value.kind()) {
     case v1::PackageValue::KIND_TOKENS:
       return input.tokens;
+    case v1::PackageValue::KIND_POSITIONS:
+      return input.positions.defined() ? input.positions : PositionsInRows(input.tokens);
     case v1::PackageValue::KIND_HIDDEN:
       return input.hidden.contiguous();
     case v1::PackageValue::KIND_PARAM:

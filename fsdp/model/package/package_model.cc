@@ -88,6 +88,7 @@ class CallRules {
       : graph_(graph),
         calls_(calls),
         inputs_({{PackageValue::KIND_TOKENS, 1},
+                 {PackageValue::KIND_POSITIONS, 1},
                  {PackageValue::KIND_HIDDEN, 1},
                  {PackageValue::KIND_PARAM, params},
                  {PackageValue::KIND_BUFFER, buffers}}) {}

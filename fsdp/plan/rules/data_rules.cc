@@ -210,10 +210,16 @@ const Rule kRules[] = {
                 "pad with another token, or use a mask instead of ignore_index"}};
      }},
     {"documents_need_llama", kError, "data.document_end_token",
-     "document_end_token supports only models of the Llama family",
-     When{[](const Facts& f) { return f.job.data().has_document_end_token() && f.HasOtherFamily(); },
-          "document masking does not support this model",
-          "leave document_end_token out; a sample is then one document"}},
+     "document_end_token supports only models of the Llama family, and packages exported with --documents",
+     [](const Facts& f) -> Findings {
+       if (!f.job.data().has_document_end_token() || !f.HasOtherFamily()) return {};
+       const bool package = f.job.model().has_package();
+       if (package && f.job.model().package().documents()) return {};
+       return {{package ? "the package was exported without --documents"
+                        : "document masking does not support this model",
+                absl::StrCat(package ? "export it again with fsdpctl model export --documents, or " : "",
+                             "leave document_end_token out; a sample is then one document")}};
+     }},
     {"documents_need_whole_samples", kError, "data.document_end_token",
      "document_end_token is not supported with parallel.context",
      When{[](const Facts& f) {

@@ -173,6 +173,11 @@ std::vector<BadCase> JobCases() {
        }},
       {"documents_need_llama", "data.document_end_token",
        [](J* j, P*) { j->mutable_data()->set_document_end_token(0); }},
+      {"document_end_token_range", "data.document_end_token",
+       [](J* j, P* p) {
+         p->set_documents(true);
+         j->mutable_data()->set_document_end_token(-1);
+       }},
       {"parallel_tensor_needs_llama", "parallel.tensor",
        [](J* j, P*) {
          j->mutable_parallel()->set_tensor(2);

@@ -14,7 +14,7 @@ import torch
 from torch import fx
 
 from fsdpd.faults import Fault
-from fsdpd.model.check import TOLERANCES, random_parameter
+from fsdpd.model.check import TOLERANCES, document_positions, first_document, random_parameter
 from fsdpd.model.trace import Parameter, Trace
 from fsdpd.model.units import Unit
 
@@ -29,7 +29,21 @@ class Chain:
         shape = (trace.shape.micro_batch, trace.shape.sequence)
         vocab = trace.output.meta["val"].shape[-1]
         self.tokens = torch.randint(vocab, shape, generator=self._generator("tokens"), device=trace.device)
+        self.positions = document_positions(shape, trace.device)
         self.expected = run(trace.graph, trace.output, self._of_trace)
+        if trace.positions is not None:
+            self._check_documents()
+
+    def _check_documents(self) -> None:
+        """Other tokens in the first document do not change the logits of the second one."""
+        given, first = self.tokens, first_document(self.tokens.shape[1])
+        self.tokens = torch.where(torch.arange(given.shape[1], device=given.device) < first, given.flip(1), given)
+        changed = run(self.trace.graph, self.trace.output, self._of_trace)
+        self.tokens = given
+        error = float((changed[:, first:].float() - self.expected[:, first:].float()).abs().max())
+        if error > TOLERANCES[self.trace.dtype] * float(self.expected[:, first:].float().abs().max()):
+            raise Fault("--documents: the logits of a document depend on the document before it; the model must derive its "
+                        "attention mask from position_ids")
 
     def _generator(self, name: str) -> torch.Generator:
         seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:6], "big")
@@ -41,6 +55,8 @@ class Chain:
     def _of_trace(self, node: fx.Node) -> torch.Tensor:
         if node in self.trace.params:
             return self._parameter(self.trace.params[node], node.meta["val"])
+        if node is self.trace.positions:
+            return self.positions
         return self.tokens if node is self.trace.tokens else self.trace.buffers[node][1]
 
     def compare(self, units: list[Unit], tolerance: float | None) -> bool:
@@ -69,7 +85,9 @@ class Chain:
             kind, index = inputs[node]
             if kind == "PARAM":
                 return self._parameter([*unit.params, *unit.borrowed][index], node.meta["val"])
-            return {"TOKENS": self.tokens, "HIDDEN": hidden}[kind] if kind != "BUFFER" else unit.buffers[index][1]
+            if kind == "BUFFER":
+                return unit.buffers[index][1]
+            return {"TOKENS": self.tokens, "POSITIONS": self.positions, "HIDDEN": hidden}[kind]
         return run(unit.graph.graph, unit.graph.graph.output_node().args[0], given)
 
     def _head(self, last: Unit) -> Callable[[torch.Tensor], torch.Tensor]:

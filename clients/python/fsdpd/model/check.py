@@ -7,7 +7,7 @@ import dataclasses
 import math
 import os
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -93,6 +93,8 @@ class Check:
                 made = unit.buffers[index][1]
             elif kind == "TOKENS":
                 made = torch.randint(vocab_size, example.shape, generator=generator, device=device)
+            elif kind == "POSITIONS":
+                made = document_positions(example.shape, device)
             elif kind == "PARAM":
                 dtype = example.dtype
                 made = random_parameter(example, generator, device).requires_grad_(not frozen[index])
@@ -164,6 +166,18 @@ def random_parameter(example: torch.Tensor, generator: torch.Generator, device: 
     made = torch.randn(min(elements, PERIOD), generator=generator, device=device)
     made = made / math.sqrt(example.shape[-1]) if example.dim() > 1 else 1 + 0.1 * made
     return made.to(example.dtype).repeat(-(-elements // PERIOD))[:elements].view(example.shape)
+
+
+def first_document(tokens: int) -> int:
+    """Length of the first of two documents in a sample."""
+    return tokens // 3
+
+
+def document_positions(shape: Sequence[int], device: torch.device) -> torch.Tensor:
+    """Position ids of samples with two documents."""
+    rows, tokens = shape
+    at, first = torch.arange(tokens, device=device), first_document(tokens)
+    return torch.where(at < first, at, at - first).repeat(rows, 1)
 
 
 def rms(tensor: torch.Tensor) -> float:

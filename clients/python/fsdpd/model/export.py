@@ -46,7 +46,7 @@ def prepare(options: argparse.Namespace, source: build.Source, built: build.Buil
     device = torch.device(options.device)
     dtype = trace.DTYPES[options.dtype or ("bf16" if device.type == "cuda" else "fp32")]
     paths = units.unit_paths(built.module, source)
-    traced = trace.trace(built, trace.Shape(options.micro_batch_size, options.sequence_length), dtype, device)
+    traced = trace.trace(built, trace.Shape(options.micro_batch_size, options.sequence_length, options.documents), dtype, device)
     chain = Chain(traced)
     simplify_masks(traced)
     fold_tables(traced)

@@ -35,6 +35,7 @@ def fold_tables(trace: Trace) -> None:
             made = trace.graph.placeholder(f"table_{node.name}")
         made.meta["val"] = torch.empty_like(node.meta["val"], memory_format=torch.contiguous_format)
         trace.buffers[made] = (f"tables.{node.name}", value if equal is None else equal)
+        known[made] = value  # Other tables may be computed from it.
         node.replace_all_uses_with(made)
     trace.graph.eliminate_dead_code()
 

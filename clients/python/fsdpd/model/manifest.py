@@ -40,7 +40,7 @@ class Manifest:
         self._buffers: dict[int, int] = {}  # By tensor: names of tables may equal those of buffers.
         model = self.message.model
         model.sequence_length, model.micro_batch_size = trace.shape.sequence, trace.shape.micro_batch
-        model.compute = DTYPES[trace.dtype]
+        model.compute, model.documents = DTYPES[trace.dtype], trace.shape.documents
         model.device = job_pb2.DEVICE_CUDA if trace.device.type == "cuda" else job_pb2.DEVICE_CPU
         model.target, model.torch_version = target, torch.__version__.partition("+")[0]
 

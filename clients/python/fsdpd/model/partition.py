@@ -167,11 +167,11 @@ class Saving:
         self.backward.erase_node(holder)
 
     def _nodes_without_hidden(self) -> set[fx.Node]:
-        """Nodes that depend only on tokens and buffers."""
+        """Nodes that depend only on tokens, positions and buffers."""
         found: set[fx.Node] = set()
         for node in self.forward.nodes:
             if node.op == "placeholder":
-                if self.joint.names[node.name][0] in ("TOKENS", "BUFFER"):
+                if self.joint.names[node.name][0] in ("TOKENS", "POSITIONS", "BUFFER"):
                     found.add(node)
             elif node.op == "call_function" and all(each in found for each in node.all_input_nodes):
                 found.add(node)
@@ -258,7 +258,7 @@ def part(joint: Joint, source: fx.Graph, outputs: list[fx.Node], kinds: list[Val
     """The part of a graph that computes `outputs`, with only the inputs that it uses. All outputs are contiguous, and no
     two share memory."""
     named = {**joint.names, **saved}
-    order = ["PARAM", "BUFFER", "TOKENS", "HIDDEN", "SAVED", "GRAD_HIDDEN"]
+    order = ["PARAM", "BUFFER", "TOKENS", "POSITIONS", "HIDDEN", "SAVED", "GRAD_HIDDEN"]
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     needed = ancestors(outputs)

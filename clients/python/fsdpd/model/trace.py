@@ -37,6 +37,7 @@ PREFIX = "fsdpd_root."  # The wrapper's attribute.
 class Shape:
     micro_batch: int
     sequence: int
+    documents: bool = False  # Samples consist of documents: forward takes position ids too.
 
 
 @dataclasses.dataclass
@@ -50,6 +51,7 @@ class Parameter:
 class Trace:
     graph: torch.fx.Graph
     tokens: torch.fx.Node
+    positions: torch.fx.Node | None  # Position of each token in its document, if samples consist of documents.
     output: torch.fx.Node  # The logits.
     params: dict[torch.fx.Node, Parameter]  # Names of tied parameters share one entry.
     buffers: dict[torch.fx.Node, tuple[str, torch.Tensor]]
@@ -59,14 +61,14 @@ class Trace:
 
 
 class Logits(nn.Module):
-    """Takes tokens and returns logits."""
+    """Takes tokens, and position ids if samples consist of documents; returns logits."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.fsdpd_root = model
 
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        out = self.fsdpd_root(tokens)
+    def forward(self, tokens: torch.Tensor, positions: torch.Tensor | None = None) -> torch.Tensor:
+        out = self.fsdpd_root(tokens) if positions is None else self.fsdpd_root(tokens, position_ids=positions)
         out = getattr(out, "logits", out)
         if not isinstance(out, torch.Tensor):
             raise Fault(f"{type(self.fsdpd_root).__name__}: forward does not return logits (got {type(out).__name__})")
@@ -78,14 +80,15 @@ def trace(built: Built, shape: Shape, dtype: torch.dtype, device: torch.device) 
     real = {name: buffer.to(device) for name, buffer in built.module.named_buffers(remove_duplicate=False)}
     replace_tensors(built.module, mode, dtype, device)
     with mode:
-        tokens = torch.zeros(shape.micro_batch, shape.sequence, dtype=torch.int64, device=device)
-    check_signature(built.module)
+        inputs = tuple(torch.zeros(shape.micro_batch, shape.sequence, dtype=torch.int64, device=device)
+                       for _ in range(1 + shape.documents))
+    check_signature(built.module, shape.documents)
     with warnings.catch_warnings(), no_custom_gradients(device), contextlib.redirect_stderr(io.StringIO()):
         # Errors are reported once, without the graph up to them, which torch.export prints.
         warnings.simplefilter("ignore")
         logging.getLogger("torch").setLevel(logging.ERROR)
         try:
-            program = torch.export.export(Logits(built.module), (tokens,), strict=False)
+            program = torch.export.export(Logits(built.module), inputs, strict=False)
             parameters = dict(built.module.named_parameters(remove_duplicate=False))
             trained = {spec.arg.name for spec in program.graph_signature.input_specs if spec.kind == InputKind.PARAMETER
                        and parameters[spec.target.removeprefix(PREFIX)].requires_grad}
@@ -98,13 +101,14 @@ def trace(built: Built, shape: Shape, dtype: torch.dtype, device: torch.device) 
     return collect(program, built, real, shape, dtype, device)
 
 
-def check_signature(module: nn.Module) -> None:
+def check_signature(module: nn.Module, documents: bool) -> None:
+    want = "token ids and position_ids" if documents else "token ids only"
     try:
-        inspect.signature(module.forward).bind(None)
+        inspect.signature(module.forward).bind(None, **({"position_ids": None} if documents else {}))
     except TypeError as error:
         code = type(module).forward.__code__
         raise Fault(f"{code.co_filename}:{code.co_firstlineno} ({type(module).__name__}.forward): {error} (want a forward of "
-                    "token ids only); give the other arguments default values") from None
+                    f"{want}); give the other arguments default values") from None
     except ValueError:  # No signature.
         pass
 
@@ -207,7 +211,9 @@ def collect(program: torch.export.ExportedProgram, built: Built, real: dict[str,
     parameters = dict(built.module.named_parameters(remove_duplicate=False))
     first: dict[int, tuple[torch.fx.Node, Parameter]] = {}
     names = {id(parameter): name for name, parameter in reversed(list(parameters.items()))}
-    made = Trace(graph, graph.find_nodes(op="placeholder")[-1], graph.output_node().args[0][0], {}, {}, shape, dtype, device)
+    given = graph.find_nodes(op="placeholder")[-1 - shape.documents:]
+    made = Trace(graph, given[0], given[1] if shape.documents else None, graph.output_node().args[0][0], {}, {}, shape, dtype,
+                 device)
     nodes = {node.name: node for node in graph.find_nodes(op="placeholder")}
     for spec in program.graph_signature.input_specs:
         node = nodes[spec.arg.name]
@@ -228,9 +234,7 @@ def collect(program: torch.export.ExportedProgram, built: Built, real: dict[str,
                 inline(graph, node, value, device)
             else:
                 made.buffers[node] = (spec.target.removeprefix(PREFIX), value.detach().to(device))
-        elif spec.kind == InputKind.USER_INPUT:
-            made.tokens = node
-        else:
+        elif spec.kind != InputKind.USER_INPUT:
             raise Fault(f"{spec.target}: {spec.kind.name.lower()} is not supported as a constant of the model")
     check(program, made, built.dropout == 0)
     return made
@@ -265,6 +269,8 @@ def check(program: torch.export.ExportedProgram, made: Trace, without_dropout: b
         raise Fault(f"{where(made.output)}: forward returns a tensor of shape {list(logits.shape)} (want logits of shape "
                     f"[{made.shape.micro_batch}, {made.shape.sequence}, vocabulary])")
     made.graph.eliminate_dead_code()
+    if made.positions is not None and not made.positions.users:
+        raise Fault("--documents: forward does not use position_ids, so documents of a sample would not be separate")
     for node, (name, value) in made.buffers.items():
         if node.users and value.dtype not in BUFFER_TYPES:
             fix = "store torch.view_as_real of it" if value.is_complex() else "convert it to float32 or int64"

@@ -1,7 +1,7 @@
 """Units: the traced graph cut at the modules that are gathered as a whole, like those with `fully_shard` in FSDP2.
 
 Every operation that depends on parameters has a level: 0 before the first unit module, i in the i-th, and one more after
-the last. Operations that depend only on tokens, buffers and constants (rotary tables, masks) are repeated in each unit
+the last. Operations that depend only on tokens, positions, buffers and constants (rotary tables, masks) are repeated in each unit
 that uses them. Values that live across a boundary are packed into one tensor of hidden states.
 """
 
@@ -32,8 +32,9 @@ class Unit:
     borrowed: list[Parameter]  # All of the unit that it is tied to.
     buffers: list[tuple[str, torch.Tensor]]
     tokens: bool
+    positions: bool
     hidden: bool
-    graph: fx.GraphModule  # Inputs: params, borrowed, buffers, tokens, hidden states. Output: hidden states.
+    graph: fx.GraphModule  # Inputs: params, borrowed, buffers, tokens, positions, hidden states. Output: hidden states.
     head: Head | None = None
     tied_to: str = ""
 
@@ -41,7 +42,8 @@ class Unit:
         """Kind and index of each input of the graph."""
         return [*(("PARAM", i) for i in range(len(self.params) + len(self.borrowed))),
                 *(("BUFFER", i) for i in range(len(self.buffers))),
-                *([("TOKENS", 0)] if self.tokens else []), *([("HIDDEN", 0)] if self.hidden else [])]
+                *([("TOKENS", 0)] if self.tokens else []), *([("POSITIONS", 0)] if self.positions else []),
+                *([("HIDDEN", 0)] if self.hidden else [])]
 
     def elements(self) -> int:
         return sum(math.prod(each.shape) for each in self.params)
@@ -234,7 +236,7 @@ class Builder:
         self.graph = fx.Graph()
         self.map: dict[fx.Node, fx.Node] = {}
         self.buffers: list[fx.Node] = []
-        self.tokens = False
+        self.tokens = self.positions = False
         for index, param in enumerate(params):
             self._input(f"param_{index}", param, param.meta["val"])
         self._params_end = self.graph.create_node("placeholder", "end_of_params")
@@ -273,6 +275,9 @@ class Builder:
             if node is self.trace.tokens:
                 self.tokens = True
                 name = "tokens"
+            elif node is self.trace.positions:
+                self.positions = True
+                name = "positions"
             else:
                 name = f"buffer_{len(self.buffers)}"
                 self.buffers.append(node)
@@ -281,11 +286,12 @@ class Builder:
     def finish(self, output: fx.Node) -> fx.GraphModule:
         self.graph.output(output)
         self.graph.erase_node(self._params_end)
-        # Buffers are before tokens, whichever is used first.
-        tokens = [node for node in self.graph.find_nodes(op="placeholder") if node.name == "tokens"]
-        if tokens:
-            anchor = next(node for node in self.graph.nodes if node.op != "placeholder" or node.name == "hidden")
-            anchor.prepend(tokens[0])
+        # Buffers are before tokens and positions, whichever is used first.
+        anchor = next(node for node in self.graph.nodes if node.op != "placeholder" or node.name == "hidden")
+        for name in ("tokens", "positions"):
+            for node in self.graph.find_nodes(op="placeholder"):
+                if node.name == name:
+                    anchor.prepend(node)
         self.graph.eliminate_dead_code()
         self.graph.lint()
         return fx.GraphModule(nn.Module(), self.graph)
@@ -315,7 +321,8 @@ def cut_units(trace: Trace, paths: list[str]) -> list[Unit]:
         entries = [trace.params[node] for node in owned[level]]
         name, module = unit_name(entries, trace, cut.paths.get(level, ""), level == 0, last)
         units.append(Unit(name, module, entries, [trace.params[node] for node in borrowed],
-                          [trace.buffers[node] for node in builder.buffers], builder.tokens, builder.given is not None, graph))
+                          [trace.buffers[node] for node in builder.buffers], builder.tokens, builder.positions,
+                          builder.given is not None, graph))
         if last:
             units[-1].head = head.indexed(params)
     set_unique_names(units)
