@@ -1,6 +1,6 @@
 """One timed rank of PyTorch FSDP2 (rival_rank.py) that trains a model of transformers: JOB's "hf" is the directory of its
 config.json, and "chunks" the chunks of tokens in which the final linear layer and its loss are computed, so that logits are
-never whole. The model's own code runs, with scaled_dot_product_attention and each layer compiled. The loss has no soft cap.
+never whole. The model's own code runs, with scaled_dot_product_attention and each layer compiled. The loss has no scale and no soft cap.
 """
 
 import torch
@@ -74,6 +74,8 @@ def model_of(job):
 class Run:
     def __init__(self, job, device):
         self.job, self.device = job, device
+        if any(job[name] for name in ("recompute", "offload", "fp8")) or job["context"] * job["tensor"] > 1:
+            raise SystemExit("--hf: recompute, offload, context, tensor and FP8 are not supported for the rival")
         self.model, tied, self.vocab_size = model_of(job)
         wire = {"fp32": torch.float32, "bf16": torch.bfloat16}[job["reduce"]]
         options = {"mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=wire)}
@@ -95,14 +97,17 @@ class Run:
         """Rotary tables and the like, which the meta device lacks: those of a model with one layer of each type."""
         config = transformers.AutoConfig.from_pretrained(self.job["hf"])
         names = {name for name, _ in self.model.named_buffers()}
-        config.num_hidden_layers = 1
-        if getattr(config, "layer_types", None):
-            config.layer_types = config.layer_types[:1]
+        types = list(dict.fromkeys(getattr(config, "layer_types", None) or [""]))
+        config.num_hidden_layers = len(types)
+        if types != [""]:
+            config.layer_types = types
         config.vocab_size = 8
         for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
             setattr(config, name, None)
         small = WithLoss(transformers.AutoModelForCausalLM.from_config(config), 1)
-        return {name: value for name, value in small.named_buffers() if name in names}
+        found = {name: value for name, value in small.named_buffers() if name in names}
+        assert set(found) == names, f"buffers without values: {sorted(names - set(found))}"
+        return found
 
     def step(self):
         self.adamw.zero_grad(set_to_none=True)

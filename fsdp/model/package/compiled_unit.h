@@ -53,7 +53,7 @@ class CompiledUnit : public Unit {
   LossAndGrad ForwardBackward(int slot, const UnitInput& input, const at::Tensor& grad_loss,
                               const ParamGrads& grads) override;
   void VisitSavedActivations(int slot, const std::function<void(at::Tensor*)>& visit) override;
-  bool Recordable() const override { return true; }  // Exporters refuse operations that read from the device.
+  bool Recordable() const override { return true; }  // Exporters refuse decisions that depend on values.
   void Forget() override { slots_.Clear(); }
   at::Tensor InitialValue(int index, uint64_t seed, int64_t begin, int64_t elements) const override;
   std::optional<kernels::NormalNumbers> InitialNumbers(int index, uint64_t seed) const override;

@@ -46,7 +46,8 @@ class Ran:
     seconds: float = 0.0
 
     def workspace(self) -> int:
-        return max(0, self.peak - sum(each.untyped_storage().nbytes() for each in self.results))
+        held: int = sum(each.untyped_storage().nbytes() for each in self.results)
+        return max(0, self.peak - held)
 
 
 Runner = Callable[[Call, list[torch.Tensor]], Ran]

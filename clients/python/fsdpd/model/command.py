@@ -92,7 +92,7 @@ def add_model(parser: argparse.ArgumentParser, device: str) -> None:
     parser.add_argument("--sequence-length", required=True, type=positive, metavar="N", help="tokens per sample")
     parser.add_argument("--micro-batch-size", type=positive, default=1, metavar="N", help="samples per micro-batch; default 1")
     parser.add_argument("--documents", action="store_true",
-                        help="support data.document_end_token; forward takes position_ids, and derives its attention mask from them")
+                        help="support packed documents (data.document_end_token)")
     parser.add_argument("--dtype", choices=["fp32", "bf16", "fp16"],
                         help="data type of compute; default: bf16 on cuda, fp32 on cpu")
     parser.add_argument("--device", choices=["cpu", "cuda"], default=device, help=f"device of the ranks; default {device}")

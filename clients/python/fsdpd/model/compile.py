@@ -73,7 +73,7 @@ def compile_all(works: list[Work], jobs: int, done: Callable[[int], None]) -> No
         except concurrent.futures.BrokenExecutor:
             raise Fault("--jobs: a process that compiles was killed, probably for memory; set a lower number") from None
         except BaseException:
-            # Nobody needs the other libraries.
+            # The other libraries are not used.
             pool.shutdown(wait=False, cancel_futures=True)
             for child in multiprocessing.active_children():
                 child.terminate()

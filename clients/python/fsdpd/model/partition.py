@@ -1,8 +1,8 @@
 """Forward and backward graphs of a unit, in each activation checkpointing mode.
 
 The joint graph has the decompositions of torch.compile, and its min-cut partitioner chooses the saved tensors. Backward
-takes parameters, inputs and buffers themselves, and repeats views, casts, and everything that depends only on tokens and
-buffers. Saved tensors are contiguous: a transposed one is saved in the order of its memory.
+takes parameters, inputs and buffers themselves, and repeats views, casts, and everything that depends only on tokens,
+positions and buffers. Saved tensors are contiguous: a transposed one is saved in the order of its memory.
 """
 
 from __future__ import annotations

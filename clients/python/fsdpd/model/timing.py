@@ -1,5 +1,5 @@
-"""Times of compiled calls on a GPU, which the planner predicts the step with. It compares them with the rate of matrix
-products of the same GPU in the same state, so they also serve for other GPUs."""
+"""Times of compiled calls on a GPU, and the rate of its matrix products. The planner converts the times to FLOPs of matrix
+products, so they also serve for other GPUs. The times of calls of less than about 50 us are those of their launch."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Callable
 import torch
 
 LEAST_SECONDS = 0.5  # Per call.
-WARM_SECONDS = 2.0  # Until the power limit has lowered the clock.
-BATCH = 5  # Calls between two looks at the clock.
+WARM_SECONDS = 2.0  # Until the power limit has lowered the frequency.
+BATCH = 5  # Calls between two readings of the time.
 SIZE = 8192  # Of the matrices.
 
 
