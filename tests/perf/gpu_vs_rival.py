@@ -4,7 +4,7 @@ FSDP2 or NVIDIA's megatron-fsdp, each compiled block by block.
 
     tests/perf/gpu_vs_rival.py --rounds 2 docs/bench/specs/llama3-8b-s8192.yaml
     tests/perf/gpu_vs_rival.py --set data.sequence_length=4096 --set fsdp.keep_gathered=true docs/bench/specs/llama3-8b-s8192.yaml
-    tests/perf/gpu_vs_rival.py --hf ./llama3-8b exported-8b.yaml    # a package beside FSDP2 of the model of transformers
+    tests/perf/gpu_vs_rival.py --hf ./llama3-8b exported-8b.yaml    # a package next to FSDP2 with the same module
     tests/perf/gpu_vs_rival.py --or fsdp.keep_gathered=true docs/bench/specs/llama3-8b-s8192.yaml    # each side's faster variant
 
 GPUs are warm when they are measured: power limits a step under load, so the first steps (--warm-up) are not timed.
