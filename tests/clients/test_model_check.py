@@ -128,6 +128,9 @@ def test_check_finds_incorrect_cut(run_model, tmp_path, monkeypatch, name, plant
     assert code == 2 and "units: their logits differ from those of the model by " in error, error
 
 
+# Documents of the first row for all rows.
+FIRST_ROW = ("x = self.embed(tokens)", "d = (position_ids[0] == 0).cumsum(0)\n        x = self.embed(tokens)\n        "
+             "x = (d[:, None] == d).tril().to(x.dtype) @ x")
 POSITIONS = ("def forward(self, tokens):", "def forward(self, tokens, position_ids):")
 MIXED = ("x = self.embed(tokens)", "x = self.embed(tokens) + {} * 1e-3\n        x = x.cumsum(1)")
 
@@ -137,6 +140,7 @@ MIXED = ("x = self.embed(tokens)", "x = self.embed(tokens) + {} * 1e-3\n        
     ((POSITIONS,), "--documents: forward does not use position_ids"),
     ((POSITIONS, (MIXED[0], MIXED[1].format("position_ids[..., None]"))),
      "--documents: the logits of a document depend on the document before it; the model must derive its attention mask from"),
+    ((POSITIONS, FIRST_ROW), "--documents: the logits of a document depend on the document before it"),
 ])
 def test_refuses_documents_that_are_not_separate(run_model, tmp_path, changes, message):
     text = SMALL
@@ -154,7 +158,7 @@ def test_check_separates_documents_of_transformers(run_model, tmp_path):
     assert code == 0, error
     hugging_face(tmp_path, "bamba")  # State-space layers continue over documents.
     code, _, error = run_model(*check_words("--hf", "bamba", "--documents", "--dropout", 0))
-    assert code == 2 and "--documents: " in error, error
+    assert code == 2 and "--documents: the logits of a document depend on the document before it" in error, error
 
 
 def test_documented_check_prints_documented_units(run_model, tmp_path):

@@ -14,7 +14,7 @@ import torch
 from torch import fx
 
 from fsdpd.faults import Fault
-from fsdpd.model.check import TOLERANCES, document_positions, first_document, random_parameter
+from fsdpd.model.check import TOLERANCES, document_positions, is_in_first_document, random_parameter
 from fsdpd.model.trace import Parameter, Trace
 from fsdpd.model.units import Unit
 
@@ -36,15 +36,15 @@ class Chain:
 
     def _check_documents(self) -> None:
         """Other tokens in the first document do not change the logits of the second one."""
-        given, first = self.tokens, first_document(self.tokens.shape[1])
-        self.tokens = torch.where(torch.arange(given.shape[1], device=given.device) < first, given.flip(1), given)
+        given, first = self.tokens, is_in_first_document(self.tokens.shape, self.trace.device)
+        self.tokens = torch.where(first, given.flip(1), given)
         changed = run(self.trace.graph, self.trace.output, self._of_trace)
         self.tokens = given
         error = largest = 0.0
-        for found, expected in zip(changed[:, first:].split(ROWS, 1), self.expected[:, first:].split(ROWS, 1)):
+        for found, expected in zip(changed[~first].split(ROWS), self.expected[~first].split(ROWS)):
             error = max(error, float((found.float() - expected.float()).abs().max()))
             largest = max(largest, float(expected.float().abs().max()))
-        if not first or not bool(self.expected.isfinite().all()):
+        if not bool(first.any()) or not bool(self.expected.isfinite().all()):
             raise Fault("--documents: cannot check that documents are separate, because the sample is too short or the logits "
                         "of random parameters are not finite")
         if not error <= TOLERANCES[self.trace.dtype] * largest:

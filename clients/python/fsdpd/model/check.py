@@ -169,16 +169,18 @@ def random_parameter(example: torch.Tensor, generator: torch.Generator, device: 
     return made.to(example.dtype).repeat(-(-elements // PERIOD))[:elements].view(example.shape)
 
 
-def first_document(tokens: int) -> int:
-    """Length of the first of two documents in a sample."""
-    return tokens // 3
+def is_in_first_document(shape: Sequence[int], device: torch.device) -> torch.Tensor:
+    """Samples with two documents, of other lengths in each row."""
+    rows, tokens = shape
+    lengths = (tokens // 3 + torch.arange(rows, device=device)).clamp(max=tokens - 1)
+    return torch.arange(tokens, device=device) < lengths[:, None]
 
 
 def document_positions(shape: Sequence[int], device: torch.device) -> torch.Tensor:
-    """Position ids of samples with two documents."""
-    rows, tokens = shape
-    at, first = torch.arange(tokens, device=device), first_document(tokens)
-    return torch.where(at < first, at, at - first).repeat(rows, 1)
+    """Position ids of these samples."""
+    first = is_in_first_document(shape, device)
+    at = torch.arange(shape[1], device=device)
+    return torch.where(first, at, at - first.sum(1, keepdim=True))
 
 
 def rms(tensor: torch.Tensor) -> float:
