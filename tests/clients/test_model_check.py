@@ -20,7 +20,7 @@ REFUSALS = {
     "buffer": ("return x + self.dropout", "self.calls += 1\n        return x + self.dropout",
                r"model.py:14 \(self.calls \+= 1\): forward changes layers.0.calls, but a buffer, parameter or input"),
     "statistics": ("nn.Dropout(0.0)", "nn.BatchNorm1d(32)", r"model.py:14 \(.*dropout.*\): forward changes .*running_mean, .*nn.LayerNorm"),
-    "complex": ("return x + self.dropout", "return x + self.calls.real + self.dropout",
+    "complex_buffer": ("return x + self.dropout", "return x + self.calls.real + self.dropout",
                 r"model.py:14 \(return x .*\): layers.0.calls is a buffer of type torch.complex64, .*; store torch.view_as_real"),
     "short": ("return x + self.dropout", "return x + self.calls + self.dropout",
               r"model.py:14 \(return x .*\): layers.0.calls is a buffer of type torch.int16, .*; convert it to float32"),
@@ -42,6 +42,7 @@ REFUSALS = {
     "complex": ("x = layer(x)", "z = torch.view_as_complex(x.unflatten(-1, (-1, 2)))\n"
                 "            with torch.no_grad():\n                z = z * 2\n            x = layer(torch.view_as_real(z).flatten(-2))",
                 "stopping a gradient with detach or torch"),
+    "data": ("x = layer(x)", "x = x + layer(x.data)", r"model.py:.*: reading a tensor as a constant, as with .data, is not supported"),
     "item": ("x = layer(x)", "x = layer(x) * x.max().item()", "a number that is read from a tensor"),
     "no_grad": ("x = layer(x)", "with torch.no_grad():\n                x = layer(x)", "stopping a gradient with detach or torch"),
     "function": ("x = layer(x)", "x = Straight.apply(layer(x))", "Straight: torch.autograd.Function is not supported"),
@@ -132,15 +133,21 @@ def test_check_finds_incorrect_cut(run_model, tmp_path, monkeypatch, name, plant
 FIRST_ROW = ("x = self.embed(tokens)", "d = (position_ids[0] == 0).cumsum(0)\n        x = self.embed(tokens)\n        "
              "x = (d[:, None] == d).tril().to(x.dtype) @ x")
 POSITIONS = ("def forward(self, tokens):", "def forward(self, tokens, position_ids):")
+# Separate documents, but positions that count from the start of the sample.
+OWN_DOCUMENT = ("x = self.embed(tokens)", "d = (position_ids == 0).cumsum(1)\n        x = self.embed(tokens)\n        "
+                "x = (d[:, :, None] == d[:, None]).tril().to(x.dtype) @ x")
+PLACE = ("@ x", "@ x + torch.arange(tokens.shape[1])[:, None]")
+DEPENDENT = ("--documents: the logits of a document depend on the document before it or on its place in the sample; the model must "
+             "derive its attention mask and all positions from position_ids")
 MIXED = ("x = self.embed(tokens)", "x = self.embed(tokens) + {} * 1e-3\n        x = x.cumsum(1)")
 
 
 @pytest.mark.parametrize("changes, message", [
     ((), r"model.py:34 \(Model.forward\): .*unexpected keyword argument 'position_ids' \(want a forward of token ids and position_ids\)"),
     ((POSITIONS,), "--documents: forward does not use position_ids"),
-    ((POSITIONS, (MIXED[0], MIXED[1].format("position_ids[..., None]"))),
-     "--documents: the logits of a document depend on the document before it; the model must derive its attention mask from"),
-    ((POSITIONS, FIRST_ROW), "--documents: the logits of a document depend on the document before it"),
+    ((POSITIONS, (MIXED[0], MIXED[1].format("position_ids[..., None]"))), DEPENDENT),
+    ((POSITIONS, FIRST_ROW), DEPENDENT),
+    ((POSITIONS, OWN_DOCUMENT, PLACE), DEPENDENT),
 ])
 def test_refuses_documents_that_are_not_separate(run_model, tmp_path, changes, message):
     text = SMALL
@@ -158,7 +165,7 @@ def test_check_separates_documents_of_transformers(run_model, tmp_path):
     assert code == 0, error
     hugging_face(tmp_path, "bamba")  # State-space layers continue over documents.
     code, _, error = run_model(*check_words("--hf", "bamba", "--documents", "--dropout", 0))
-    assert code == 2 and "--documents: the logits of a document depend on the document before it" in error, error
+    assert code == 2 and DEPENDENT in error, error
 
 
 def test_documented_check_prints_documented_units(run_model, tmp_path):
@@ -173,7 +180,7 @@ def test_refuses_model(run_model, tmp_path, name):
     old, new, message = REFUSALS[name]
     assert old in SMALL
     text = SMALL.replace(old, new)
-    kind = {"complex": "torch.complex64", "short": "torch.int16"}.get(name)
+    kind = {"complex_buffer": "torch.complex64", "short": "torch.int16"}.get(name)
     text = text.replace("torch.zeros(())", f"torch.zeros(3, dtype={kind})[:1]") if kind else text
     if name == "mean":
         text = text.replace("return self.head(x)", "return self.head(x + m)")
@@ -183,6 +190,19 @@ def test_refuses_model(run_model, tmp_path, name):
     assert error.startswith("fsdpctl model: ") and "Traceback" not in error
     assert re.search(message, error, re.DOTALL), error
     assert not (tmp_path / "model.fsdpd").exists()
+
+
+def test_check_accepts_a_table_that_is_computed_from_another(run_model, tmp_path):
+    (tmp_path / "model.py").write_text(SMALL.replace(
+        "x = self.embed(tokens)", "a = torch.arange(32.0)[:, None] * torch.ones(16) / 32\n        x = self.embed(tokens) * a + a.exp()"))
+    code, _, error = run_model(*check_words("model.py:build"))
+    assert (code, error) == (0, "")
+
+
+def test_reports_lack_of_memory(run_model, tmp_path):
+    (tmp_path / "model.py").write_text(SMALL)
+    code, _, error = run_model("check", "model.py:build", "--sequence-length", 1 << 20, "--micro-batch-size", 1 << 14)
+    assert code == 2 and error.startswith("fsdpctl model: --sequence-length 1,048,576 and --micro-batch-size 16,384: one micro-batch")
 
 
 @pytest.mark.parametrize("words, message", [

@@ -3,8 +3,8 @@
 
     .python/bin/python tests/clients/transformers_survey.py [FAMILY...]
 
-It runs `fsdpctl model check` for a tiny configuration of each family, in a process of its own. This takes about 15
-minutes. With families, it renews only their rows.
+It runs `fsdpctl model check` for a tiny configuration of each family, in a process of its own. This takes about half an
+hour. With families, it renews only their rows.
 """
 
 import inspect
@@ -20,6 +20,9 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/transformers_models.md"
 LIMIT_S = 120
+LOOSE = ("--tolerance", "1e-3")
+# A row of a family that is supported, and supported with packed documents.
+SUPPORTED = (r"\| `\S+` \| yes \|", r"\| `\S+` \| yes \| yes \|")
 # Models of other inputs than tokens: encoder-decoders, images, sound.
 OTHER_INPUTS = {
     "bart", "bigbird_pegasus", "blenderbot", "blenderbot-small", "marian", "mbart", "mvp", "pegasus", "plbart", "prophetnet",
@@ -84,14 +87,15 @@ fsdpctl model check --hf ./OLMo-2-7B --sequence-length 128
 ```
 
 The table has one row per family with its own configuration class, for a tiny random model in transformers {version}. A family
-is supported if the check of its units against autograd succeeds. `tests/clients/transformers_survey.py` generates this page.
+is supported if the check of its units against autograd succeeds; packed documents are supported if the check with
+`--documents` succeeds too. `tests/clients/transformers_survey.py` generates this page.
 
-{works} of {count} families are supported. Most of the others are mixture-of-experts models, because their code in
+{works} of {count} families are supported, {documents} of them with packed documents. Most of the others are mixture-of-experts models, because their code in
 transformers selects the tokens of each expert by value. Mixtral, Qwen3-MoE, dots1, DeepSeek-V2 and DeepSeek-V3 are built-in
 models ([expert parallelism](expert_parallelism.md)).
 
-| family | supported | note |
-|---|---|---|
+| family | supported | packed documents | note |
+|---|---|---|---|
 """
 
 
@@ -115,7 +119,7 @@ def tiny(family):
     return kind(**{**made, **OWN.get(family, {})})
 
 
-def check(family, directory, tolerance):
+def check(family, directory, flags):
     """Runs in a process of its own; its streams go to files."""
     for number, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(directory / name, os.O_WRONLY | os.O_CREAT), number)
@@ -130,8 +134,7 @@ def check(family, directory, tolerance):
         os._exit(3)
     from fsdpd.model import command
 
-    words = ["check", "--hf", str(directory), "--sequence-length", "32", "--micro-batch-size", "2", "--dropout", "0",
-             "--tolerance", tolerance]
+    words = ["check", "--hf", str(directory), "--sequence-length", "32", "--micro-batch-size", "2", "--dropout", "0", *flags]
     code = command.run(command.arguments_parser().parse_args(words))
     sys.stdout.flush()
     sys.stderr.flush()
@@ -139,23 +142,23 @@ def check(family, directory, tolerance):
 
 
 def result_of(family):
-    """Whether the family is supported, and a note."""
-    code, text = run(family, "2e-5")
+    """Whether the family is supported, whether with packed documents, and a note."""
+    code, text = run(family)
     if code == 0:
-        return True, "needs `--initial-values data`" if "--initial-values data" in text else ""
+        return True, run(family, "--documents")[0] == 0, "needs `--initial-values data`" if "--initial-values data" in text else ""
     lines = [line for line in text.splitlines() if line.startswith(("fsdpctl model: ", "no small"))]
-    if "differs from autograd's" in text and run(family, "1e-3")[0] == 0:
-        return True, "needs `--tolerance 1e-3`"
+    if "differs from autograd's" in text and run(family, *LOOSE)[0] == 0:
+        return True, run(family, *LOOSE, "--documents")[0] == 0, "needs `--tolerance 1e-3`"
     if code not in (2, 3):  # Of the command, and of `check`.
-        return False, f"internal error: {text.splitlines()[-1] if code > 0 else signal.Signals(-code).name}"
-    return False, note_of(lines[-1])
+        return False, False, f"internal error: {text.splitlines()[-1] if code > 0 else signal.Signals(-code).name}"
+    return False, False, note_of(lines[-1])
 
 
-def run(family, tolerance):
+def run(family, *flags):
     """Exit code, and what the check reports."""
     with tempfile.TemporaryDirectory(prefix="fsdpd-survey-") as path:
         directory = pathlib.Path(path)
-        process = multiprocessing.get_context("fork").Process(target=check, args=(family, directory, tolerance))
+        process = multiprocessing.get_context("fork").Process(target=check, args=(family, directory, flags))
         process.start()
         process.join(LIMIT_S)
         if process.is_alive():
@@ -188,10 +191,10 @@ def attends_to_later_tokens(family):
 
 
 def row(family):
-    supported, note = result_of(family)
+    supported, documents, note = result_of(family)
     if supported and attends_to_later_tokens(family):
         note = f"{note}; needs `is_decoder: true` in config.json".removeprefix("; ")
-    return f"| `{family}` | {'yes' if supported else 'no'} | {note} |\n"
+    return f"| `{family}` | {'yes' if supported else 'no'} | {'yes' if documents else 'no'} | {note} |\n"
 
 
 def page(asked):
@@ -205,8 +208,8 @@ def page(asked):
         rows[family] = row(family)
         print(rows[family], end="", file=sys.stderr, flush=True)
     kept = [rows[family] for family in listed if family in rows]
-    works = sum("| yes |" in each for each in kept)
-    return HEAD.format(version=transformers.__version__, works=works, count=len(kept)) + "".join(kept)
+    works, documents = (sum(re.match(pattern, each) is not None for each in kept) for pattern in SUPPORTED)
+    return HEAD.format(version=transformers.__version__, works=works, documents=documents, count=len(kept)) + "".join(kept)
 
 
 def main():

@@ -29,6 +29,8 @@ SETTING = Setting(world=2, accumulation=2, clip=True)
 SHARDED = {"fsdp": {"strategy": "optim_grads_params"}}
 REPLICAS = {"fsdp": {"strategy": "optim_grads_params", "outer": {"size": 2}}, "resources": {"ranks_per_node": 4}}
 STAGES = {"fsdp": {"strategy": "no_shard"}, "parallel": {"pipeline": 2}}
+# Short documents: one of twelve tokens ends one.
+PACKED = {"data": {"synthetic": {"vocab": 12}, "document_end_token": DOCUMENT_END}}
 MODULES = ["alibi", "conv_mixer", "two_streams", "dense_experts"]
 SMALL = {"vocab_size": 96, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
          "num_key_value_heads": 2, "max_position_embeddings": 64, "head_dim": 8, "pad_token_id": 0}
@@ -175,8 +177,11 @@ def test_published_family_trains_like_transformers(family, tmp_path):
     config.save_pretrained(tmp_path / "hf")
     # Initial values of Mamba's time steps are logarithms of random numbers.
     values = ["--initial-values", "data"] if family == "mamba2" else []
-    package = export(tmp_path, "--hf", tmp_path / "hf", *values)
+    documents = family in EVERY_COMMIT
+    package = export(tmp_path, "--hf", tmp_path / "hf", *values, documents=documents)
     assert_trains_like(transformers_model(config), package, tmp_path, SHARDED, REPLICAS, STAGES)
+    if documents:
+        assert_trains_like(transformers_model(config), package, tmp_path, {**SHARDED, **PACKED}, logits_of=logits_by_document)
 
 
 def transformers_model(config):
@@ -190,13 +195,12 @@ def transformers_model(config):
 def test_documents_train_like_single_documents(family, tmp_path):
     config = config_of(family)
     config.save_pretrained(tmp_path / "hf")
-    package = export(tmp_path, "--hf", tmp_path / "hf", documents=True)
-    # Short documents: one of twelve tokens ends one.
-    packed = {"data": {"synthetic": {"vocab": 12}, "document_end_token": DOCUMENT_END}}
-    assert_trains_like(transformers_model(config), package, tmp_path, {**SHARDED, **packed}, {**STAGES, **packed},
+    package = export(tmp_path, "--hf", tmp_path / "hf", recompute="none,full", documents=True)
+    full = {"fsdp": {**SHARDED["fsdp"], "recompute": "full"}}
+    assert_trains_like(transformers_model(config), package, tmp_path, *({**job, **PACKED} for job in (SHARDED, full, STAGES)),
                        logits_of=logits_by_document)
     # Without documents, positions count from 0 in each sample.
-    assert_trains_like(transformers_model(config), package, tmp_path, SHARDED)
+    assert_trains_like(transformers_model(config), package, tmp_path, SHARDED, STAGES)
 
 
 @pytest.mark.nightly

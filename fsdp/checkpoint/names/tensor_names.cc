@@ -293,7 +293,7 @@ namespace {
 std::vector<NamedParam> ParamsOf(const PackageConfig& package, Naming naming) {
   if (naming != Naming::kOurs && naming != Naming::kTransformers) return {};
   std::vector<NamedParam> params;
-  for (const UnitFacts& unit : DescribePackage(package).units) {
+  for (const UnitFacts& unit : DescribePackage(package, DType::kFp32).units) {
     for (const ParamFacts& param : unit.params)
       params.push_back({FullName(unit, param), FullName(unit, param), param.shape});
   }

@@ -275,8 +275,7 @@ LayoutOptions LayoutOptionsOf(const Spec& spec) {
   options.shards = spec.mesh.SizeOf(groups.shard);
   options.pieces = spec.mesh.SizeOf(groups.pieces);
   options.slices = spec.mesh.SizeOf(groups.slices);
-  // Unsharded gradients are accumulated in place and so are fp32.
-  options.types.grad_comm = spec.shards_grads() ? spec.precision.grad_comm : DType::kFp32;
+  options.types.grad_comm = spec.written_grads();
   options.types.gathered = spec.precision.compute;
   // The CUDA optimizer kernel supports split fp32; on CPU, and for SGD, LibTorch needs plain fp32.
   options.types.split_fp32 = spec.device == DeviceKind::kCuda &&

@@ -30,6 +30,7 @@ struct Share {
   bool documents = false;
   bool computed_grads = false;     // Gradient buffers use the compute type.
   bool ordered_attention = false;  // As in Shape.
+  DType grads = DType::kFp32;      // Type of gradient buffers.
 
   int64_t tokens() const { return micro_batch * sequence / context; }
 };
@@ -259,13 +260,12 @@ void CountLlamaBlockKernels(const Shape& s, UnitFacts* unit) {
   unit->backward_kernels = 19 + (s.experts > 0 ? 25 : 0);
 }
 
-// The native head keeps one chunk's logits. In training, backward reads them for the loss and overwrites them
-// with their gradient, and accumulates the weight gradient once per chunk.
+// The norm, and the loss in chunks.
 void CountLlamaHead(const Shape& s, UnitFacts* unit) {
-  const int64_t chunks = (s.tokens + kLossChunkTokens - 1) / kLossChunkTokens;
-  const int64_t logits = s.tokens * s.vocab * s.compute_bytes;
-  unit->forward_bytes = logits + 2 * s.HiddenBytes();
-  unit->backward_bytes = 3 * logits + 3 * s.HiddenBytes() + (chunks - 1) * s.vocab * s.hidden * kFp32Bytes;
+  const int64_t chunks = LossChunks(s.tokens);
+  unit->forward_bytes = 2 * s.HiddenBytes();
+  unit->backward_bytes = 3 * s.HiddenBytes();
+  AddLossBytes(s.tokens, s.tokens * s.vocab * s.compute_bytes, s.vocab * s.hidden * kFp32Bytes, unit);
   // Forward: the norm, and per chunk the product and the loss. Backward: per chunk the loss and two products,
   // and the norm.
   unit->forward_kernels = static_cast<int>(2 + 4 * chunks);
@@ -474,7 +474,9 @@ ModelFacts Describe(const PluginConfig& model, const Share& share) {
   return DescribePlugin(model, share.tokens(), BytesOf(share.compute));
 }
 
-ModelFacts Describe(const PackageConfig& model, const Share& /*share*/) { return DescribePackage(model); }
+ModelFacts Describe(const PackageConfig& model, const Share& share) {
+  return DescribePackage(model, share.grads);
+}
 
 // With documents: in addition to token ids, each token's position in its document and, for CUDA kernels, the
 // document offsets (at most one per token).
@@ -527,13 +529,14 @@ ModelFacts DescribeModel(const ModelConfig& model, int64_t micro_batch, int64_t 
 ModelFacts DescribeSpec(const Spec& spec) {
   ModelFacts facts = std::visit(
       [&](const auto& config) {
-        return Describe(config,
-                        {spec.micro_batch, spec.data.sequence_length, spec.mesh.size(Axis::kContext),
-                         spec.mesh.size(Axis::kTensor), spec.mesh.size(Axis::kExpert), spec.precision.compute,
-                         /*host=*/spec.device == DeviceKind::kCpu, spec.data.document_end_token.has_value(),
-                         spec.shards_grads() && spec.precision.grad_comm == spec.precision.compute,
-                         spec.deterministic && spec.device == DeviceKind::kCuda &&
-                             spec.precision.compute != DType::kFp32});
+        return Describe(
+            config,
+            {spec.micro_batch, spec.data.sequence_length, spec.mesh.size(Axis::kContext),
+             spec.mesh.size(Axis::kTensor), spec.mesh.size(Axis::kExpert), spec.precision.compute,
+             /*host=*/spec.device == DeviceKind::kCpu, spec.data.document_end_token.has_value(),
+             spec.shards_grads() && spec.precision.grad_comm == spec.precision.compute,
+             spec.deterministic && spec.device == DeviceKind::kCuda && spec.precision.compute != DType::kFp32,
+             spec.written_grads()});
       },
       spec.model);
   SetDeviations(spec.model, spec.initial, &facts);

@@ -74,9 +74,21 @@ int64_t WorkspaceOf(const PackageGraph& graph, int64_t saved_bytes, int64_t retu
   return std::max<int64_t>(workspace, 0);
 }
 
-UnitFacts Unit(const PackageUnit& from, const PackageGraph& graph, int64_t input_bytes, int64_t compute_bytes,
-               double matmul_flops) {
+// The times of calls, if they were measured: then all have one (rule package_numbers).
+void AddMeasured(const PackageGraph& graph, double matmul_flops, UnitFacts* unit) {
+  if (graph.variants.front().forward_seconds == 0) return;
+  unit->measured.emplace();
+  for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+    const PackageVariant& variant = graph.variants[graph.VariantFor(recompute)];
+    (*unit->measured)[static_cast<size_t>(recompute)] = {variant.forward_seconds * matmul_flops,
+                                                         variant.backward_seconds * matmul_flops};
+  }
+}
+
+UnitFacts Unit(const PackageUnit& from, const PackageGraph& graph, int64_t input_bytes,
+               const PackageConfig& model, DType grads) {
   UnitFacts unit{from.name, UnitKind::kBlock, {}};
+  const int64_t compute_bytes = BytesOf(model.compute);
   int64_t grad_bytes = 0;
   for (const PackageParam& param : graph.params) {
     const auto index = static_cast<int64_t>(unit.params.size());
@@ -94,42 +106,44 @@ UnitFacts Unit(const PackageUnit& from, const PackageGraph& graph, int64_t input
   unit.forward_flops = graph.forward_flops;
   unit.attention_flops = graph.attention_flops;
   unit.selective_flops = graph.variants[graph.VariantFor(Recompute::kSelective)].recomputed_flops;
-  for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
-    const PackageVariant& variant = graph.variants[graph.VariantFor(recompute)];
-    unit.measured[static_cast<size_t>(recompute)] = {variant.forward_seconds * matmul_flops,
-                                                     variant.backward_seconds * matmul_flops};
+  AddMeasured(graph, model.matmul_flops, &unit);
+  if (!unit.measured.has_value()) {
+    unit.forward_bytes = graph.forward_bytes;
+    unit.backward_bytes = graph.backward_bytes;
   }
-  const bool measured = unit.measured.front().forward > 0;
-  unit.forward_bytes = measured ? 0 : graph.forward_bytes;
-  // Gradients are read once more and written into fp32 buffers.
-  unit.backward_bytes =
-      (measured ? 0 : graph.backward_bytes) + grad_bytes + grad_bytes / compute_bytes * kFp32Bytes;
+  unit.grad_copy_bytes = grad_bytes + grad_bytes / compute_bytes * BytesOf(grads);
   unit.backward_reads = graph.backward_reads_params;
   return unit;
 }
 
 // The engine's part of the last unit: the output projection and the loss, in chunks. It holds the final
 // hidden states, their gradient and the targets, and per chunk the logits (on CPU also in fp32) and the slope
-// of the soft cap. The weight gradient is written in place, except in 16 bits on CPU.
-void AddHead(const PackageConfig& model, const ParamFacts& weight, UnitFacts* unit) {
+// of the soft cap. Products write the weight gradient into its buffer if that has their type, on CUDA also if
+// it is fp32.
+void AddHead(const PackageConfig& model, const ParamFacts& weight, DType grads, UnitFacts* unit) {
   const int64_t tokens = model.micro_batch * model.sequence_length, elements = weight.elements();
   const int64_t vocab = weight.shape.front(), hidden = elements / vocab;
   const int64_t compute_bytes = BytesOf(model.compute), hidden_bytes = tokens * hidden * compute_bytes;
   const bool casts = compute_bytes < kFp32Bytes, host = model.device == DeviceKind::kCpu;
   const int64_t copies = host ? kFp32Bytes + (casts ? kFp32Bytes : 0) : 0;
-  const int64_t slope = model.GraphOf(model.units.back()).head->soft_cap > 0 ? compute_bytes : 0;
+  const PackageHead& head = *model.GraphOf(model.units.back()).head;
+  const int64_t slope = head.soft_cap > 0 ? compute_bytes : 0;
+  const bool in_place = grads == model.compute || (!host && grads == DType::kFp32);
   const int64_t loss = std::min(tokens, kLossChunkTokens) * vocab * (compute_bytes + copies + slope) +
-                       (host && casts ? elements * compute_bytes : 0);
+                       (in_place ? 0 : elements * compute_bytes);
   for (int64_t* saved : {&unit->saved_bytes.none, &unit->saved_bytes.selective, &unit->saved_bytes.full})
     *saved += hidden_bytes + tokens * kTokenBytes;
   unit->workspace_bytes = hidden_bytes + std::max(unit->workspace_bytes, loss);
   const double flops = 2 * static_cast<double>(tokens) * static_cast<double>(elements);
   unit->forward_flops += flops;
-  for (MeasuredWork& measured : unit->measured) {
-    if (measured.forward == 0) continue;
-    measured.forward += flops;
-    measured.backward += 2 * flops;
-  }
+  unit->engine_flops = flops;
+  const int64_t logits = tokens * vocab * compute_bytes;
+  AddLossBytes(tokens, logits, elements * BytesOf(grads), unit);
+  // Each operation on the logits reads and writes them: the scale, the three of the soft cap, and in backward
+  // the scale, the four of the cap's slope and the product with it, which also reads the slope.
+  const int64_t scale = head.logit_scale != 1 ? 2 : 0, cap = head.soft_cap > 0 ? 1 : 0;
+  unit->forward_bytes += (scale + 6 * cap) * logits;
+  unit->backward_bytes += (scale + 11 * cap) * logits;
   unit->backward_reads = true;
 }
 
@@ -148,11 +162,11 @@ ModelFacts DescribePlugin(const PluginConfig& model, int64_t tokens, int64_t com
   return facts;
 }
 
-ModelFacts DescribePackage(const PackageConfig& model) {
+ModelFacts DescribePackage(const PackageConfig& model, DType grads) {
   int64_t input_bytes = 0;  // Tokens have no gradient.
   ModelFacts facts;
   for (const PackageUnit& from : model.units) {
-    UnitFacts unit = Unit(from, model.GraphOf(from), input_bytes, BytesOf(model.compute), model.matmul_flops);
+    UnitFacts unit = Unit(from, model.GraphOf(from), input_bytes, model, grads);
     unit.borrows = IndexOf(model.units, from.tied_to);
     input_bytes = unit.output_bytes;
     facts.units.push_back(std::move(unit));
@@ -164,7 +178,8 @@ ModelFacts DescribePackage(const PackageConfig& model) {
   UnitFacts& head = facts.units.back();
   const auto own = static_cast<int64_t>(head.params.size());
   const int64_t weight = model.GraphOf(model.units.back()).head->weight;
-  AddHead(model, weight < own ? head.params[weight] : facts.units[head.borrows].params[weight - own], &head);
+  AddHead(model, weight < own ? head.params[weight] : facts.units[head.borrows].params[weight - own], grads,
+          &head);
   return facts;
 }
 

@@ -11,7 +11,8 @@ namespace fsdpd {
 // `tokens`: of one micro-batch on one rank.
 ModelFacts DescribePlugin(const PluginConfig& model, int64_t tokens, int64_t compute_bytes);
 
-// All numbers of a package are for its own shape, whatever the shape of the job.
-ModelFacts DescribePackage(const PackageConfig& model);
+// All numbers of a package are for its own shape, whatever the shape of the job. `grads` is the type of the
+// buffers for gradients.
+ModelFacts DescribePackage(const PackageConfig& model, DType grads);
 
 }  // namespace fsdpd

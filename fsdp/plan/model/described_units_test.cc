@@ -34,7 +34,7 @@ TEST(DescribePackage, NamesParametersAsPyTorchDoes) {
   v1::Package::Param* root = package.mutable_graphs(2)->add_params();  // A parameter of the model itself.
   root->set_name("scale");
   root->add_shape(1);
-  const ModelFacts facts = DescribePackage(ConfigOf(package));
+  const ModelFacts facts = DescribePackage(ConfigOf(package), DType::kFp32);
   EXPECT_EQ(FullNames(facts),
             (std::vector<std::string>{"model.embed_tokens.weight", "model.layers.0.mlp.weight",
                                       "model.layers.0.norm.weight", "model.layers.1.mlp.weight",
@@ -68,7 +68,7 @@ TEST(DescribePackage, FreezesWhatTheModelFroze) {
 }
 
 TEST(DescribePackage, TakesNumbersOfTheMicroBatch) {
-  const ModelFacts facts = DescribePackage(ConfigOf(SmallPackage()));
+  const ModelFacts facts = DescribePackage(ConfigOf(SmallPackage()), DType::kFp32);
   const UnitFacts& layer = facts.units[1];
   EXPECT_EQ(layer.kind, UnitKind::kBlock);
   EXPECT_EQ(layer.saved_bytes.none, 3 * kHiddenBytes);
@@ -87,7 +87,7 @@ TEST(DescribePackage, TakesNumbersOfTheMicroBatch) {
 }
 
 TEST(DescribePackage, AddsLossToLastUnit) {
-  const ModelFacts facts = DescribePackage(ConfigOf(SmallPackage()));
+  const ModelFacts facts = DescribePackage(ConfigOf(SmallPackage()), DType::kFp32);
   const UnitFacts& head = facts.units[3];
   EXPECT_EQ(head.kind, UnitKind::kHead);
   EXPECT_EQ(head.saved_bytes.none, 2 * kHiddenBytes + kTokens * 8);
@@ -99,10 +99,43 @@ TEST(DescribePackage, KeepsLogitsInComputeTypeOnGpu) {
   v1::Package package = SmallPackage();
   package.set_device(v1::DEVICE_CUDA);
   package.set_compute(v1::DTYPE_BF16);
-  const auto workspace = [&] { return DescribePackage(ConfigOf(package)).units[3].workspace_bytes; };
+  const auto workspace = [&] {
+    return DescribePackage(ConfigOf(package), DType::kFp32).units[3].workspace_bytes;
+  };
   EXPECT_EQ(workspace(), kHiddenBytes / 2 + kTokens * 96 * 2);
   package.mutable_graphs(2)->mutable_head()->set_soft_cap(30);
   EXPECT_EQ(workspace(), kHiddenBytes / 2 + kTokens * 96 * 4) << "and the slope of the soft cap";
+}
+
+// A product writes its result in the type of its operands; on CUDA also in fp32.
+TEST(DescribePackage, PlansTheWeightGradientThatIsConverted) {
+  v1::Package package = SmallPackage();
+  const auto workspace = [&](v1::Device device, v1::DType compute, DType grads) {
+    package.set_device(device);
+    package.set_compute(compute);
+    return DescribePackage(ConfigOf(package), grads).units[3].workspace_bytes;
+  };
+  const auto adds = [&](v1::Device device, v1::DType compute, DType same, DType grads) {
+    return workspace(device, compute, grads) - workspace(device, compute, same);
+  };
+  EXPECT_EQ(adds(v1::DEVICE_CUDA, v1::DTYPE_BF16, DType::kBf16, DType::kFp32), 0);
+  EXPECT_EQ(adds(v1::DEVICE_CUDA, v1::DTYPE_FP16, DType::kFp16, DType::kBf16), 96 * 16 * 2);
+  EXPECT_EQ(adds(v1::DEVICE_CUDA, v1::DTYPE_FP32, DType::kFp32, DType::kBf16), 96 * 16 * 4);
+  EXPECT_EQ(adds(v1::DEVICE_CPU, v1::DTYPE_BF16, DType::kBf16, DType::kFp32), 96 * 16 * 2);
+}
+
+TEST(DescribePackage, CountsPassesOverLogits) {
+  v1::Package package = SmallPackage();
+  const auto head = [&] { return DescribePackage(ConfigOf(package), DType::kFp32).units[3]; };
+  const int64_t logits = kTokens * 96 * 4;
+  EXPECT_EQ(head().forward_bytes, logits);
+  EXPECT_EQ(head().backward_bytes, 3 * logits);
+  package.mutable_graphs(2)->mutable_head()->set_logit_scale(0.5);
+  EXPECT_EQ(head().forward_bytes, 3 * logits);
+  package.mutable_graphs(2)->mutable_head()->set_soft_cap(30);
+  EXPECT_EQ(head().forward_bytes, 9 * logits);
+  EXPECT_EQ(head().backward_bytes, 16 * logits);
+  EXPECT_EQ(head().grad_copy_bytes, 16 * 8) << "the norm's; products write those of the projection";
 }
 
 TEST(DescribePackage, CountsMeasuredTimeAsFlops) {
@@ -114,10 +147,10 @@ TEST(DescribePackage, CountsMeasuredTimeAsFlops) {
       variant.set_backward_seconds(variant.recompute() == v1::RECOMPUTE_FULL ? 9 : 7);
     }
   }
-  const ModelFacts facts = DescribePackage(ConfigOf(package));
+  const ModelFacts facts = DescribePackage(ConfigOf(package), DType::kFp32);
   const UnitFacts& layer = facts.units[1];
   const auto measured = [](const UnitFacts& unit, Recompute recompute) {
-    const MeasuredWork& work = unit.measured[static_cast<size_t>(recompute)];
+    const MeasuredWork& work = unit.measured.value()[static_cast<size_t>(recompute)];
     return std::pair(work.forward, work.backward);
   };
   EXPECT_EQ(measured(layer, Recompute::kNone), std::pair(3000.0, 7000.0));
@@ -125,16 +158,18 @@ TEST(DescribePackage, CountsMeasuredTimeAsFlops) {
   EXPECT_EQ(measured(layer, Recompute::kFull), std::pair(2000.0, 9000.0));
   EXPECT_EQ(layer.forward_flops, 32768) << "MFU counts the FLOPs of the model";
   EXPECT_EQ(layer.forward_bytes, 0);
-  EXPECT_EQ(layer.backward_bytes, (16 * 16 + 16) * 8) << "gradients into the bucket";
-  const double projection = 2.0 * kTokens * 96 * 16;
-  EXPECT_EQ(measured(facts.units[3], Recompute::kNone), std::pair(3000 + projection, 7000 + 2 * projection));
+  EXPECT_EQ(layer.backward_bytes, 0);
+  EXPECT_EQ(layer.grad_copy_bytes, (16 * 16 + 16) * 8);
+  EXPECT_EQ(layer.engine_flops, 0);
+  EXPECT_EQ(measured(facts.units[3], Recompute::kNone), std::pair(3000.0, 7000.0));
+  EXPECT_EQ(facts.units[3].engine_flops, 2.0 * kTokens * 96 * 16) << "the output projection";
 }
 
 TEST(DescribePackage, TiesHeadToEmbedding) {
   v1::Package package = SmallPackage();
   package.mutable_units(3)->set_tied_to("model.embed_tokens");
   package.mutable_graphs(2)->mutable_params()->DeleteSubrange(1, 1);
-  const ModelFacts facts = DescribePackage(ConfigOf(package));
+  const ModelFacts facts = DescribePackage(ConfigOf(package), DType::kFp32);
   EXPECT_EQ(facts.units[3].borrows, 0);
   EXPECT_EQ(facts.units[3].forward_flops, 2.0 * kTokens * 96 * 16);
 }

@@ -17,6 +17,11 @@ int64_t UnitFacts::elements() const {
   return sum;
 }
 
+void AddLossBytes(int64_t tokens, int64_t logits_bytes, int64_t weight_grad_bytes, UnitFacts* unit) {
+  unit->forward_bytes += logits_bytes;
+  unit->backward_bytes += 3 * logits_bytes + (LossChunks(tokens) - 1) * weight_grad_bytes;
+}
+
 int64_t ModelFacts::elements() const {
   int64_t sum = 0;
   for (const UnitFacts& unit : units) sum += unit.elements();

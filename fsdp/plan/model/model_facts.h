@@ -18,6 +18,7 @@ namespace fsdpd {
 // The head computes logits and loss in chunks of this many tokens, so the logits of a whole micro-batch never
 // exist.
 constexpr int64_t kLossChunkTokens = 2048;
+constexpr int64_t LossChunks(int64_t tokens) { return (tokens + kLossChunkTokens - 1) / kLossChunkTokens; }
 
 // In backward, CUDA's document-masked attention pads the fp32 query gradient of each document by this many
 // rows. Documents are processed in groups of at most MaxDocumentRows() padded rows, at least one document
@@ -94,8 +95,8 @@ struct SavedBytes {
   int64_t With(Recompute recompute) const;
 };
 
-// Measured time of a compiled forward and backward, as the FLOPs of matrix products that take as long. 0: not
-// measured.
+// Measured time of a package's compiled forward and backward, as the FLOPs of matrix products that take as
+// long.
 struct MeasuredWork {
   double forward = 0;
   double backward = 0;
@@ -155,10 +156,19 @@ struct UnitFacts {
   int forward_kernels = 0;
   int backward_kernels = 0;
   std::vector<UnitExchange> exchanges = {};
-  std::array<MeasuredWork, 3> measured = {};  // By Recompute; replaces FLOPs, but not bytes.
+  // Measured calls, by Recompute. FLOPs and bytes are then those that the engine adds to the calls: engine_flops
+  // (the output projection's part of forward_flops), forward_bytes and backward_bytes.
+  std::optional<std::array<MeasuredWork, 3>> measured = {};
+  double engine_flops = 0;
+  int64_t grad_copy_bytes =
+      0;  // Traffic of gradients that backward returns and the engine copies into buckets.
 
   int64_t elements() const;  // Own parameters; of partitioned ones the shard.
 };
+
+// Adds the memory traffic of the loss, which keeps the logits of one chunk: backward reads them and overwrites
+// them with their gradient. The weight gradient is accumulated over chunks.
+void AddLossBytes(int64_t tokens, int64_t logits_bytes, int64_t weight_grad_bytes, UnitFacts* unit);
 
 // A contiguous run of units of the model that one stage executes: units [begin, end) in the stage's own
 // numbering.

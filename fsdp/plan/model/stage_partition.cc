@@ -97,9 +97,11 @@ DType HiddenTypeOf(const Spec& spec) {
 }  // namespace
 
 double WorkOf(const UnitFacts& unit) {
-  const auto moved = static_cast<double>(unit.forward_bytes + unit.backward_bytes);
-  const MeasuredWork& measured = unit.measured[static_cast<size_t>(Recompute::kNone)];
-  if (measured.forward > 0) return measured.forward + measured.backward + moved * kOperationsAByte;
+  const auto moved = static_cast<double>(unit.forward_bytes + unit.backward_bytes + unit.grad_copy_bytes);
+  if (unit.measured.has_value()) {
+    const auto& [forward, backward] = (*unit.measured)[static_cast<size_t>(Recompute::kNone)];
+    return forward + backward + unit.engine_flops * (1 + kBackwardProducts) + moved * kOperationsAByte;
+  }
   const double products = unit.forward_flops - unit.attention_flops - kFp8Saves * unit.fp8_flops;
   return products * (1 + kBackwardProducts) + unit.attention_flops * (1 + kBackwardAttention) +
          moved * kOperationsAByte;

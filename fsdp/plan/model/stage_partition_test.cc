@@ -65,8 +65,11 @@ TEST(StagePartition, CountsFp8LayersAsLessWork) {
 TEST(StagePartition, CountsMeasuredTime) {
   UnitFacts unit;
   unit.forward_flops = 100;
-  unit.measured.front() = {7, 11};
+  unit.measured.emplace();
+  unit.measured->front() = {7, 11};
   EXPECT_EQ(WorkOf(unit), 18);
+  unit.engine_flops = 5;
+  EXPECT_EQ(WorkOf(unit), 18 + 3 * 5) << "the output projection";
 }
 
 TEST(StagePartition, PartitionsThousandLayersQuickly) {

@@ -232,8 +232,11 @@ class Costs {
   }
 
   double Forward(const UnitFacts& unit, Recompute recompute) const {
-    const double measured = unit.measured[static_cast<size_t>(recompute)].forward;
-    if (measured > 0) return Products(unit, measured) + Memory(unit.forward_bytes);
+    if (unit.measured.has_value()) {
+      const MeasuredWork& measured = (*unit.measured)[static_cast<size_t>(recompute)];
+      return Products(unit, measured.forward + unit.engine_flops) + Memory(unit.forward_bytes) +
+             AddedByOrder(unit, profile_.deterministic_forward_slowdown) / profile_.attention_forward_flops;
+    }
     const double work = Products(unit, unit.forward_flops - unit.attention_flops) +
                         AttentionWork(unit, profile_.deterministic_forward_slowdown,
                                       profile_.deterministic_forward_slowdown) /
@@ -242,28 +245,43 @@ class Costs {
     return AtLeast(unit.forward_kernels, work);
   }
 
+  bool OrdersAttention() const { return spec_.deterministic && spec_.precision.compute != DType::kFp32; }
+
   // Attention FLOPs, scaled relative to the fastest kernel. Deterministic flash attention changes only the
   // backward.
   double AttentionWork(const UnitFacts& unit, double ordered, double flash) const {
-    const double slower = spec_.deterministic && spec_.precision.compute != DType::kFp32 ? ordered
-                          : unit.flash_work > 0                                          ? flash
-                                                                                         : 1;
+    const double slower = OrdersAttention() ? ordered : unit.flash_work > 0 ? flash : 1;
     return slower * std::max(1.0, unit.flash_work) * unit.attention_flops *
            profile_.attention_factor(spec_.data.sequence_length);
+  }
+
+  // Attention FLOPs that deterministic kernels add to a measured call, which used the fastest ones.
+  double AddedByOrder(const UnitFacts& unit, double ordered) const {
+    return OrdersAttention() ? AttentionWork(unit, ordered - 1, 0) : 0;
+  }
+
+  // Backward of a unit whose calls were measured. Calls compute the gradients of all parameters.
+  double MeasuredBackward(const Instruction& i) const {
+    const UnitFacts& unit = model_.units[i.unit];
+    const MeasuredWork& measured = (*unit.measured)[static_cast<size_t>(i.recompute)];
+    const double trainable = TrainableShare(i.unit);
+    return Products(unit, measured.backward + (1 + trainable) * unit.engine_flops) +
+           Memory(unit.backward_bytes) + trainable * Memory(unit.grad_copy_bytes) +
+           kAttentionBackwardWork * AddedByOrder(unit, profile_.deterministic_backward_slowdown) /
+               profile_.attention_backward_flops;
   }
 
   // A frozen weight needs no weight gradient: half of a product's backward.
   double Backward(const Instruction& i) const {
     const UnitFacts& unit = model_.units[i.unit];
-    const double measured = unit.measured[static_cast<size_t>(i.recompute)].backward;
-    if (measured > 0) return Products(unit, measured) + Memory(unit.backward_bytes);
+    if (unit.measured.has_value()) return MeasuredBackward(i);
     const double matmul = unit.forward_flops - unit.attention_flops;
     const double work =
         Products(unit, (1 + TrainableShare(i.unit)) * matmul) +
         kAttentionBackwardWork *
             AttentionWork(unit, profile_.deterministic_backward_slowdown, kFlashBackwardSlowdown) /
             profile_.attention_backward_flops +
-        Memory(unit.backward_bytes);
+        Memory(unit.backward_bytes) + TrainableShare(i.unit) * Memory(unit.grad_copy_bytes);
     double seconds = AtLeast(unit.backward_kernels, work) - (i.defers_grads ? DeferredPasses(i.unit) : 0);
     seconds += Exchanges(unit, &UnitExchange::backward_elements);
     if (i.recompute == Recompute::kFull) seconds += ForwardAndExchange(i);

@@ -89,6 +89,18 @@ TEST(Cost, MeasuredTimeReplacesFlops) {
   EXPECT_EQ(c.SecondsOf(full), 17 / 1. + 480 / 16.) << "including the repeated forward";
 }
 
+TEST(Cost, AddsWhatTheEngineDoesToMeasuredTime) {
+  Case c;
+  UnitFacts& unit = c.model.units[0];
+  unit.measured = {{{5, 11}, {7, 13}, {3, 17}}};
+  unit.engine_flops = 20;
+  unit.grad_copy_bytes = 64;
+  EXPECT_EQ(c.SecondsOf(Op::kForward), 5 + 20 + 160 / 16.);
+  EXPECT_EQ(c.SecondsOf(Op::kBackward), 11 + 2 * 20 + (480 + 64) / 16.);
+  for (ParamFacts& param : unit.params) param.trainable = false;
+  EXPECT_EQ(c.SecondsOf(Op::kBackward), 11 + 20 + 480 / 16.) << "no weight gradient, and no copies";
+}
+
 TEST(Cost, ShortAttentionIsLessEfficient) {
   const Case c;
   DeviceProfile profile = Round();
@@ -123,6 +135,11 @@ TEST(Cost, DeterministicAttentionIsSlowerIn16Bits) {
   EXPECT_EQ(seconds(), (std::vector<double>{30 + 2 * 40 / 4. + 10, 60 + 4 * 2.5 * 40 / 8 + 30}));
   c.spec.deterministic = false;
   EXPECT_EQ(seconds(), (std::vector<double>{30 + 40 / 4. + 10, 60 + 2.5 * 40 / 8 + 30}));
+
+  c.model.units[0].measured = {{{100, 200}, {}, {}}};
+  EXPECT_EQ(seconds(), (std::vector<double>{50 + 10, 100 + 30})) << "calls were measured with any kernel";
+  c.spec.deterministic = true;
+  EXPECT_EQ(seconds(), (std::vector<double>{50 + 40 / 4. + 10, 100 + 3 * 2.5 * 40 / 8 + 30}));
 }
 
 // Forward uses the kernel of deterministic jobs, backward a faster one.

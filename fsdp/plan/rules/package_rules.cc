@@ -19,6 +19,7 @@ constexpr int64_t kMaxSequence = 1 << 20;
 constexpr int64_t kMaxHidden = 1 << 17;
 constexpr int64_t kMaxBytes = int64_t{1} << 50;
 constexpr double kMaxFlops = 1e24;
+constexpr double kMaxSeconds = 86400;  // Of one call.
 constexpr int kMaxVariants = 3;
 
 constexpr char kExportAgain[] = "export the package again: fsdpctl model export";
@@ -156,7 +157,9 @@ Findings ChecksNames(const Facts& f) {
   return findings;
 }
 
-bool IsNumber(double value) { return std::isfinite(value) && value >= 0 && value <= kMaxFlops; }
+bool IsNumber(double value, double most = kMaxFlops) {
+  return std::isfinite(value) && value >= 0 && value <= most;
+}
 
 // Numbers of one graph, by field.
 Findings CheckNumbers(const v1::Package& package, int g) {
@@ -168,11 +171,10 @@ Findings CheckNumbers(const v1::Package& package, int g) {
     AddFindings(CheckRange(value, least, kMaxBytes, absl::StrCat(name, " of ", owner), kExportAgain),
                 GraphField(g, before + name), &findings);
   };
-  const auto number = [&](const char* name, double value) {
-    if (IsNumber(value)) return;
-    findings.push_back(
-        {absl::StrCat(name, " of ", owner, " is ", value, " and must be finite and not negative"),
-         kExportAgain, GraphField(g, before + name)});
+  const auto number = [&](const char* name, double value, double most = kMaxFlops) {
+    if (IsNumber(value, most)) return;
+    findings.push_back({absl::StrCat(name, " of ", owner, " is ", value, " and must be from 0 to ", most),
+                        kExportAgain, GraphField(g, before + name)});
   };
   bytes("output_bytes", graph.output_bytes(), graph.has_head() ? 0 : 1);
   bytes("forward_bytes", graph.forward_bytes());
@@ -186,10 +188,29 @@ Findings CheckNumbers(const v1::Package& package, int g) {
     bytes("saved_bytes", graph.variants(v).saved_bytes());
     bytes("workspace_bytes", graph.variants(v).workspace_bytes());
     number("recomputed_flops", graph.variants(v).recomputed_flops());
-    number("forward_seconds", graph.variants(v).forward_seconds());
-    number("backward_seconds", graph.variants(v).backward_seconds());
+    number("forward_seconds", graph.variants(v).forward_seconds(), kMaxSeconds);
+    number("backward_seconds", graph.variants(v).backward_seconds(), kMaxSeconds);
   }
   return findings;
+}
+
+// Either all calls were measured, or none: a measured time replaces the prediction from FLOPs.
+void CheckTimes(const v1::Package& package, Findings* findings) {
+  const bool measured = package.matmul_flops() > 0;
+  for (int g = 0; g < package.graphs_size(); ++g) {
+    for (int v = 0; v < std::min(package.graphs(g).variants_size(), kMaxVariants); ++v) {
+      const v1::Package::Variant& variant = package.graphs(g).variants(v);
+      // A unit without trainable parameters and input gradient has no backward.
+      const bool consistent = measured ? variant.forward_seconds() > 0
+                                       : variant.forward_seconds() == 0 && variant.backward_seconds() == 0;
+      if (consistent) continue;
+      findings->push_back({absl::StrCat("variant ", ShortEnumName(variant.recompute()), " of ",
+                                        GraphName(package, g), measured ? " has no" : " has a",
+                                        " measured time, and matmul_flops is ", package.matmul_flops()),
+                           kExportAgain, GraphField(g, absl::StrCat("variants[", v, "].forward_seconds"))});
+      return;
+    }
+  }
 }
 
 Findings ChecksNumbers(const Facts& f) {
@@ -197,7 +218,7 @@ Findings ChecksNumbers(const Facts& f) {
   Findings findings;
   const double rate = PackageOf(f).matmul_flops();
   if (!IsNumber(rate)) {
-    findings.push_back({absl::StrCat("matmul_flops is ", rate, " and must be finite and not negative"),
+    findings.push_back({absl::StrCat("matmul_flops is ", rate, " and must be from 0 to ", kMaxFlops),
                         kExportAgain, "model.package.matmul_flops"});
   }
   for (int g = 0; g < PackageOf(f).graphs_size(); ++g) {
@@ -208,6 +229,7 @@ Findings ChecksNumbers(const Facts& f) {
                                      ShortEnumName(graph.output_type())),
                         kExportAgain, GraphField(g, "output_type")});
   }
+  if (findings.empty()) CheckTimes(PackageOf(f), &findings);
   return findings;
 }
 

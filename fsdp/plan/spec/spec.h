@@ -365,6 +365,8 @@ struct Spec {
   // State that the strategy shards.
   bool shards_optimizer() const { return strategy != Strategy::kNoShard; }
   bool shards_grads() const { return strategy == Strategy::kOptimGrads || shards_params(); }
+  // Type in which units write gradients. Unsharded gradients are accumulated in place and so are fp32.
+  DType written_grads() const { return shards_grads() ? precision.grad_comm : DType::kFp32; }
   bool shards_params() const { return strategy == Strategy::kOptimGradsParams; }
   bool shards_over_outer() const {
     return mesh.size(Axis::kReplicate) > 1 && outer_strategy == Strategy::kOptim;

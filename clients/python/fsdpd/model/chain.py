@@ -35,21 +35,24 @@ class Chain:
             self._check_documents()
 
     def _check_documents(self) -> None:
-        """Other tokens in the first document do not change the logits of the second one."""
-        given, first = self.tokens, is_in_first_document(self.tokens.shape, self.trace.device)
-        self.tokens = torch.where(first, given.flip(1), given)
-        changed = run(self.trace.graph, self.trace.output, self._of_trace)
-        self.tokens = given
+        """The second document of each row has the same logits at the start of the row, before the first one."""
+        first = is_in_first_document(self.tokens.shape, self.trace.device)
+        length = first.sum(1, keepdim=True)
+        source = (torch.arange(first.shape[1], device=first.device) + length) % first.shape[1]
+        given = self.tokens, self.positions
+        self.tokens, self.positions = (each.gather(1, source) for each in given)
+        moved = run(self.trace.graph, self.trace.output, self._of_trace)
+        self.tokens, self.positions = given
         error = largest = 0.0
-        for found, expected in zip(changed[~first].split(ROWS), self.expected[~first].split(ROWS)):
+        for found, expected in zip(moved[source >= length].split(ROWS), self.expected[~first].split(ROWS)):
             error = max(error, float((found.float() - expected.float()).abs().max()))
             largest = max(largest, float(expected.float().abs().max()))
         if not bool(first.any()) or not bool(self.expected.isfinite().all()):
             raise Fault("--documents: cannot check that documents are separate, because the sample is too short or the logits "
                         "of random parameters are not finite")
         if not error <= TOLERANCES[self.trace.dtype] * largest:
-            raise Fault("--documents: the logits of a document depend on the document before it; the model must derive its "
-                        "attention mask from position_ids")
+            raise Fault("--documents: the logits of a document depend on the document before it or on its place in the sample; "
+                        "the model must derive its attention mask and all positions from position_ids")
 
     def _generator(self, name: str) -> torch.Generator:
         seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:6], "big")

@@ -22,6 +22,14 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def at_most(most: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if positive(text) > most:
+            raise argparse.ArgumentTypeError(f"must be at most {most:,} (got {text})")
+        return int(text)
+    return read
+
+
 def number(least: float, below: float) -> Callable[[str], float]:
     def read(text: str) -> float:
         try:
@@ -89,8 +97,8 @@ def add_model(parser: argparse.ArgumentParser, device: str) -> None:
                         help="function that returns a torch.nn.Module; its forward takes tokens and returns logits")
     parser.add_argument("--hf", type=pathlib.Path, metavar="DIR", help="Hugging Face directory with config.json, instead")
     parser.add_argument("--args", default="{}", metavar="JSON", help="arguments of the function")
-    parser.add_argument("--sequence-length", required=True, type=positive, metavar="N", help="tokens per sample")
-    parser.add_argument("--micro-batch-size", type=positive, default=1, metavar="N", help="samples per micro-batch; default 1")
+    parser.add_argument("--sequence-length", required=True, type=at_most(1 << 20), metavar="N", help="tokens per sample")
+    parser.add_argument("--micro-batch-size", type=at_most(1 << 14), default=1, metavar="N", help="samples per micro-batch; default 1")
     parser.add_argument("--documents", action="store_true",
                         help="support packed documents (data.document_end_token)")
     parser.add_argument("--dtype", choices=["fp32", "bf16", "fp16"],
@@ -113,18 +121,20 @@ def check_model_options(options: argparse.Namespace) -> None:
 
 def check(options: argparse.Namespace) -> int:
     check_model_options(options)
-    from fsdpd.model.export import check_model
+    from fsdpd.model.export import check_model, reports_lack_of_memory
 
-    return check_model(options)
+    with reports_lack_of_memory(options):
+        return check_model(options)
 
 
 def export(options: argparse.Namespace) -> int:
     check_model_options(options)
     if not options.output.parent.is_dir():
         raise Fault(f"--output {options.output}: no directory {options.output.parent}")
-    from fsdpd.model.export import export_model
+    from fsdpd.model.export import export_model, reports_lack_of_memory
 
-    return export_model(options)
+    with reports_lack_of_memory(options):
+        return export_model(options)
 
 
 run = PROGRAM.run

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import itertools
 import pathlib
+import re
 import sys
 import tempfile
+from collections.abc import Iterator
 
 import torch
 
@@ -24,6 +27,19 @@ from fsdpd.model.partition import Call, Calls
 
 def report(text: str) -> None:
     print(f"fsdpctl model: {text}", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def reports_lack_of_memory(options: argparse.Namespace) -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:  # On GPUs an OutOfMemoryError.
+        if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+            raise
+        sizes = re.search(r"allocate ([\d.]+ \w+)", str(error))
+        raise Fault(f"--sequence-length {options.sequence_length:,} and --micro-batch-size {options.micro_batch_size:,}: one "
+                    f"micro-batch of this model needs more memory than this machine has on {options.device} (an allocation of "
+                    f"{sizes[1] if sizes else 'unknown size'} failed); set smaller ones") from error
 
 
 class Unrecorded(Fault):

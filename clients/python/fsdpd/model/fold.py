@@ -16,10 +16,10 @@ LARGEST_SUM = 256 << 20
 
 
 def fold_tables(trace: Trace) -> None:
-    constant = set(trace.buffers)
+    constant = dict.fromkeys(trace.buffers)  # In the order of the graph: the file lists tables in this order.
     for node in trace.graph.nodes:
         if node.op == "call_function" and all(each in constant for each in node.all_input_nodes):
-            constant.add(node)
+            constant[node] = None
     tables = {view_root(node): None for node in constant if any(user not in constant for user in node.users)}
     known: dict[fx.Node, object] = {node: value for node, (_, value) in trace.buffers.items()}
     first = next(iter(trace.graph.nodes))

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
@@ -230,6 +230,9 @@ def collect(program: torch.export.ExportedProgram, built: Built, real: dict[str,
             made.buffers[node] = (name, real[name])
         elif spec.kind == InputKind.CONSTANT_TENSOR:
             value = program.constants[spec.target]
+            if isinstance(value, FakeTensor):
+                used = f"{where(next(iter(node.users)))}: " if node.users else ""
+                raise Fault(f"{used}reading a tensor as a constant, as with .data, is not supported; use the tensor itself")
             if value.dim() == 0:
                 inline(graph, node, value, device)
             else:
