@@ -182,6 +182,8 @@ def test_published_family_trains_like_transformers(family, tmp_path):
     assert_trains_like(transformers_model(config), package, tmp_path, SHARDED, REPLICAS, STAGES)
     if documents:
         assert_trains_like(transformers_model(config), package, tmp_path, {**SHARDED, **PACKED}, logits_of=logits_by_document)
+        runs = [run_package(package, tmp_path, tmp_path / "start", {**SHARDED, "train": {"deterministic": True}}) for _ in range(2)]
+        assert runs[0].losses == runs[1].losses and (runs[0].weights == runs[1].weights).all()
 
 
 def transformers_model(config):

@@ -234,8 +234,7 @@ class Costs {
   double Forward(const UnitFacts& unit, Recompute recompute) const {
     if (unit.measured.has_value()) {
       const MeasuredWork& measured = (*unit.measured)[static_cast<size_t>(recompute)];
-      return Products(unit, measured.forward + unit.engine_flops) + Memory(unit.forward_bytes) +
-             AddedByOrder(unit, profile_.deterministic_forward_slowdown) / profile_.attention_forward_flops;
+      return Products(unit, measured.forward + unit.engine_flops) + Memory(unit.forward_bytes);
     }
     const double work = Products(unit, unit.forward_flops - unit.attention_flops) +
                         AttentionWork(unit, profile_.deterministic_forward_slowdown,
@@ -245,19 +244,14 @@ class Costs {
     return AtLeast(unit.forward_kernels, work);
   }
 
-  bool OrdersAttention() const { return spec_.deterministic && spec_.precision.compute != DType::kFp32; }
-
   // Attention FLOPs, scaled relative to the fastest kernel. Deterministic flash attention changes only the
   // backward.
   double AttentionWork(const UnitFacts& unit, double ordered, double flash) const {
-    const double slower = OrdersAttention() ? ordered : unit.flash_work > 0 ? flash : 1;
+    const double slower = spec_.deterministic && spec_.precision.compute != DType::kFp32 ? ordered
+                          : unit.flash_work > 0                                          ? flash
+                                                                                         : 1;
     return slower * std::max(1.0, unit.flash_work) * unit.attention_flops *
            profile_.attention_factor(spec_.data.sequence_length);
-  }
-
-  // Attention FLOPs that deterministic kernels add to a measured call, which used the fastest ones.
-  double AddedByOrder(const UnitFacts& unit, double ordered) const {
-    return OrdersAttention() ? AttentionWork(unit, ordered - 1, 0) : 0;
   }
 
   // Backward of a unit whose calls were measured. Calls compute the gradients of all parameters.
@@ -266,9 +260,13 @@ class Costs {
     const MeasuredWork& measured = (*unit.measured)[static_cast<size_t>(i.recompute)];
     const double trainable = TrainableShare(i.unit);
     return Products(unit, measured.backward + (1 + trainable) * unit.engine_flops) +
-           Memory(unit.backward_bytes) + trainable * Memory(unit.grad_copy_bytes) +
-           kAttentionBackwardWork * AddedByOrder(unit, profile_.deterministic_backward_slowdown) /
-               profile_.attention_backward_flops;
+           Memory(unit.backward_bytes) + trainable * GradientCopies(unit);
+  }
+
+  // One kernel per parameter.
+  double GradientCopies(const UnitFacts& unit) const {
+    if (unit.grad_copy_bytes == 0) return 0;
+    return std::max(Memory(unit.grad_copy_bytes), D(unit.params.size()) * profile_.kernel_seconds);
   }
 
   // A frozen weight needs no weight gradient: half of a product's backward.
@@ -281,7 +279,7 @@ class Costs {
         kAttentionBackwardWork *
             AttentionWork(unit, profile_.deterministic_backward_slowdown, kFlashBackwardSlowdown) /
             profile_.attention_backward_flops +
-        Memory(unit.backward_bytes) + TrainableShare(i.unit) * Memory(unit.grad_copy_bytes);
+        Memory(unit.backward_bytes) + TrainableShare(i.unit) * GradientCopies(unit);
     double seconds = AtLeast(unit.backward_kernels, work) - (i.defers_grads ? DeferredPasses(i.unit) : 0);
     seconds += Exchanges(unit, &UnitExchange::backward_elements);
     if (i.recompute == Recompute::kFull) seconds += ForwardAndExchange(i);

@@ -1,4 +1,4 @@
-// Rules of train.deterministic: notes and warnings about its cost and limits; nothing is rejected.
+// Rules of train.deterministic: its cost and limits.
 #include "fsdp/plan/rules/rule_table.h"
 
 namespace fsdpd {
@@ -16,12 +16,18 @@ const Rule kRules[] = {
           "deterministic attention takes longer, and more memory in backward",
           "no action is needed; `fsdpctl plan` predicts the step time"}},
     {"deterministic_plugin", kWarn, "train.deterministic",
-     "the determinism of a plug-in's or package's kernels is unknown",
-     When{[](const Facts& f) {
-            return IsDeterministic(f) && (f.job.model().has_plugin() || f.job.model().has_package());
-          },
+     "the determinism of a plug-in's kernels is unknown",
+     When{[](const Facts& f) { return IsDeterministic(f) && f.job.model().has_plugin(); },
           "LibTorch operators are deterministic or fail, but the model's own kernels may not be",
           "run the job twice and compare losses and gradient norms"}},
+    {"deterministic_package", kError, "train.deterministic",
+     "train.deterministic is not supported with packages for GPUs",
+     When{[](const Facts& f) {
+            return IsDeterministic(f) && f.job.model().has_package() &&
+                   f.job.model().package().device() == v1::DEVICE_CUDA;
+          },
+          "kernels of a package sum gradients of embeddings and attention in any order",
+          "leave train.deterministic out, or train a built-in model"}},
     {"deterministic_elastic", kWarn, "train.deterministic",
      "results depend on the number of ranks, which restart.elastic changes",
      When{[](const Facts& f) { return IsDeterministic(f) && f.job.restart().has_elastic(); },

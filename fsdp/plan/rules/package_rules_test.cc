@@ -208,8 +208,11 @@ std::vector<BadCase> JobCases() {
          j->mutable_parallel()->set_pipeline(2);
          p->mutable_graphs(0)->mutable_params(0)->set_frozen(true);
        }},
-      {"deterministic_plugin", "train.deterministic",
-       [](J* j, P*) { j->mutable_train()->set_deterministic(true); }},
+      {"deterministic_package", "train.deterministic",
+       [](J* j, P* p) {
+         p->set_device(v1::DEVICE_CUDA);
+         j->mutable_train()->set_deterministic(true);
+       }},
   };
 }
 
@@ -228,6 +231,7 @@ TEST(PackageRules, FillsWhatThePackageFixes) {
   written.mutable_resources()->set_device(v1::DEVICE_CPU);
   written.mutable_fsdp()->set_recompute(v1::RECOMPUTE_FULL);
   written.mutable_parallel()->set_pipeline(2);
+  written.mutable_train()->set_deterministic(true);
   written.mutable_checkpoint()->set_dir("/ckpt");
   written.mutable_checkpoint()->set_export_("hf");
   EXPECT_EQ(Text(CheckJob(written)), "");

@@ -14,7 +14,7 @@ import torch
 
 from fsdpd.faults import Fault
 from fsdpd.model.partition import Call, Calls, Value, Variant
-from fsdpd.model.timing import seconds_per_call
+from fsdpd.model.timing import call_seconds, graph_seconds
 from fsdpd.model.units import Unit
 
 TOLERANCES = {torch.float32: 2e-5, torch.bfloat16: 3e-2, torch.float16: 5e-3}
@@ -37,13 +37,17 @@ class Measured:
     variants: dict[str, MeasuredVariant] = dataclasses.field(default_factory=dict)  # By mode.
 
 
+def not_measured() -> float:
+    return 0.0
+
+
 @dataclasses.dataclass
 class Ran:
-    """A call's results, its additional memory at the peak, and its time, if measured."""
+    """A call's results, its additional memory at the peak, and a function that measures its time."""
 
     results: list[torch.Tensor]
     peak: int = 0
-    seconds: float = 0.0
+    seconds: Callable[[], float] = not_measured
 
     def workspace(self) -> int:
         held: int = sum(each.untyped_storage().nbytes() for each in self.results)
@@ -65,10 +69,11 @@ def compiled(libraries: dict[int, pathlib.Path], device: torch.device) -> Runner
         for value, result in zip(call.outputs, results):
             if not result.is_contiguous():
                 raise AssertionError(f"{libraries[id(call)].stem}: result {value} is not contiguous")
-        seconds = 0.0
-        if device.type == "cuda":
-            seconds = seconds_per_call(lambda: runner.run(inputs), torch.cuda.synchronize)
-        return Ran(results, peak, seconds)
+
+        def seconds() -> float:
+            # A graph last: the runner cannot be used after it was captured.
+            return min(measure(lambda: runner.run(inputs)) for measure in (call_seconds, graph_seconds))
+        return Ran(results, peak, seconds if device.type == "cuda" else not_measured)
     return run
 
 
@@ -128,7 +133,7 @@ class Check:
         forward, found = self._call(variant.forward or calls.evaluation, runner, self.values)
         self._compare(found)
         if variant.backward is None:
-            return MeasuredVariant(forward.workspace(), forward.seconds)
+            return MeasuredVariant(forward.workspace(), forward.seconds())
         saved = {value: each for value, each in found.items() if value[0] == "SAVED"}
         workspace = forward.workspace()
         backward, found = self._call(variant.backward, runner, {**self.values, **saved})
@@ -136,7 +141,7 @@ class Check:
         for value, expected in self.expected.items():
             if value[0] != "HIDDEN" and value not in found and rms(expected) > 0:
                 raise Fault(f"{self.unit.name}: the exported backward does not return {self._name(value)}")
-        return MeasuredVariant(max(workspace, backward.workspace()), forward.seconds, backward.seconds)
+        return MeasuredVariant(max(workspace, backward.workspace()), forward.seconds(), backward.seconds())
 
     @staticmethod
     def _call(call: Call, runner: Runner, values: dict[Value, torch.Tensor]) -> tuple[Ran, dict[Value, torch.Tensor]]:

@@ -1,8 +1,9 @@
 """Times of compiled calls on a GPU, and the rate of its matrix products. The planner converts the times to FLOPs of matrix
-products, so they also serve for other GPUs. The times of calls of less than about 50 us are those of their launch."""
+products, so they also serve for other GPUs."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 
@@ -28,6 +29,22 @@ def seconds_per_call(run: Callable[[], object], synchronize: Callable[[], None],
             return passed / count
 
 
+def call_seconds(run: Callable[[], object]) -> float:
+    return seconds_per_call(run, torch.cuda.synchronize)
+
+
+def graph_seconds(run: Callable[[], object]) -> float:
+    """The time of a call in a CUDA graph, like in a step, where the kernels of a small call are not launched one by one. If the
+    call cannot be captured, infinity."""
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph, capture_error_mode="relaxed"):
+            run()
+    except RuntimeError:
+        return math.inf
+    return seconds_per_call(graph.replay, torch.cuda.synchronize)
+
+
 def matmul_flops(dtype: torch.dtype, device: torch.device) -> float:
     """FLOPs per second of matrix products of random values."""
     left, right = (torch.randn(SIZE, SIZE, device=device).to(dtype) for _ in range(2))
@@ -36,4 +53,4 @@ def matmul_flops(dtype: torch.dtype, device: torch.device) -> float:
     def run() -> None:
         torch.mm(left, right, out=result)
     seconds_per_call(run, torch.cuda.synchronize, WARM_SECONDS)
-    return 2.0 * SIZE**3 / seconds_per_call(run, torch.cuda.synchronize)
+    return 2.0 * SIZE**3 / call_seconds(run)
