@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import multiprocessing
+import os
 import pathlib
 import warnings
 from collections.abc import Callable
@@ -64,6 +65,8 @@ def compile_all(works: list[Work], jobs: int, done: Callable[[int], None]) -> No
             compile_one(work)
             done(index + 1)
         return
+    # Semaphores of terminated processes are removed with a warning, which would be the last line after an error.
+    os.environ.setdefault("PYTHONWARNINGS", "ignore::UserWarning:multiprocessing.resource_tracker")
     with concurrent.futures.ProcessPoolExecutor(min(jobs, len(works)), multiprocessing.get_context("spawn")) as pool:
         futures = [pool.submit(compile_one, work) for work in works]
         try:
