@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/temp_dir.h"
-#include "fsdp/data/megatron_test_files.h"
+#include "fsdp/data/testing/megatron_files.h"
 
 namespace fsdpd {
 namespace {

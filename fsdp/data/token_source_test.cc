@@ -9,7 +9,7 @@
 
 #include "base/check.h"
 #include "base/temp_dir.h"
-#include "fsdp/data/megatron_test_files.h"
+#include "fsdp/data/testing/megatron_files.h"
 
 namespace fsdpd {
 namespace {

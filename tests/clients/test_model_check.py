@@ -139,6 +139,10 @@ OWN_DOCUMENT = ("x = self.embed(tokens)", "d = (position_ids == 0).cumsum(1)\n  
 PLACE = ("@ x", "@ x + torch.arange(tokens.shape[1])[:, None]")
 DEPENDENT = ("--documents: the logits of a document depend on the document before it or on its place in the sample; the model must "
              "derive its attention mask and all positions from position_ids")
+# Documents are separate, and all tokens of a document see each other's positions.
+SEPARATE = (POSITIONS, OWN_DOCUMENT, ("@ x", "@ x + position_ids[..., None]"))
+ALL_TOKENS = ("x = layer(x)", "x = layer(x) + x.mean(1, keepdim=True)")
+BLOCKS = ("@ x", "@ x\n        at = torch.arange(tokens.shape[1]) // 8\n        x = ((d[:, :, None] == d[:, None]) & (at[:, None] == at)).tril().to(x.dtype) @ x")
 MIXED = ("x = self.embed(tokens)", "x = self.embed(tokens) + {} * 1e-3\n        x = x.cumsum(1)")
 
 
@@ -148,6 +152,8 @@ MIXED = ("x = self.embed(tokens)", "x = self.embed(tokens) + {} * 1e-3\n        
     ((POSITIONS, (MIXED[0], MIXED[1].format("position_ids[..., None]"))), DEPENDENT),
     ((POSITIONS, FIRST_ROW), DEPENDENT),
     ((POSITIONS, OWN_DOCUMENT, PLACE), DEPENDENT),
+    ((*SEPARATE, ALL_TOKENS), DEPENDENT),
+    ((*SEPARATE[:2], BLOCKS), DEPENDENT),
 ])
 def test_refuses_documents_that_are_not_separate(run_model, tmp_path, changes, message):
     text = SMALL
@@ -155,8 +161,19 @@ def test_refuses_documents_that_are_not_separate(run_model, tmp_path, changes, m
         assert old in text
         text = text.replace(old, new)
     (tmp_path / "model.py").write_text(text)
-    code, _, error = run_model(*check_words("model.py:build", "--documents"))
-    assert code == 2 and re.search(message, error), error
+    for rows in [2] if FIRST_ROW in changes else [1, 2]:
+        code, _, error = run_model(*check_words("model.py:build", "--documents"), "--micro-batch-size", rows)
+        assert code == 2 and re.search(message, error), error
+
+
+def test_accepts_separate_documents(run_model, tmp_path):
+    text = SMALL
+    for old, new in SEPARATE:
+        text = text.replace(old, new)
+    (tmp_path / "model.py").write_text(text)
+    for rows in (1, 2):
+        code, _, error = run_model(*check_words("model.py:build", "--documents"), "--micro-batch-size", rows)
+        assert (code, error) == (0, "")
 
 
 def test_check_separates_documents_of_transformers(run_model, tmp_path):
@@ -199,10 +216,15 @@ def test_check_accepts_a_table_that_is_computed_from_another(run_model, tmp_path
     assert (code, error) == (0, "")
 
 
-def test_reports_lack_of_memory(run_model, tmp_path):
+def test_reports_lack_of_memory(run_model, tmp_path, monkeypatch):
     (tmp_path / "model.py").write_text(SMALL)
-    code, _, error = run_model("check", "model.py:build", "--sequence-length", 1 << 20, "--micro-batch-size", 1 << 14)
-    assert code == 2 and error.startswith("fsdpctl model: --sequence-length 1,048,576 and --micro-batch-size 16,384: one micro-batch")
+
+    def fail(*_, **__):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 38400000000 bytes. Error code 12")
+    monkeypatch.setattr(torch, "randint", fail)
+    code, _, error = run_model(*check_words("model.py:build"))
+    assert (code, error) == (2, "fsdpctl model: --sequence-length 32 and --micro-batch-size 2: out of memory on cpu (an allocation of "
+                                "38400000000 bytes failed); set smaller values\n")
 
 
 @pytest.mark.parametrize("words, message", [

@@ -90,9 +90,9 @@ The table has one row per family with its own configuration class, for a tiny ra
 is supported if the check of its units against autograd succeeds; packed documents are supported if the check with
 `--documents` succeeds too. `tests/clients/transformers_survey.py` generates this page.
 
-{works} of {count} families are supported, {documents} of them with packed documents. Most of the others are mixture-of-experts models, because their code in
-transformers selects the tokens of each expert by value. Mixtral, Qwen3-MoE, dots1, DeepSeek-V2 and DeepSeek-V3 are built-in
-models ([expert parallelism](expert_parallelism.md)).
+{works} of {count} families are supported, {documents} of them with packed documents. Most of the unsupported families are
+mixture-of-experts models, because their code in transformers selects the tokens of each expert by value. Mixtral, Qwen3-MoE,
+dots1, DeepSeek-V2 and DeepSeek-V3 are built-in models ([expert parallelism](expert_parallelism.md)).
 
 | family | supported | packed documents | note |
 |---|---|---|---|

@@ -13,7 +13,7 @@
 #include <algorithm>
 
 #include "fsdp/memory/host_caching_allocator.h"
-#include "fsdp/model/autograd/llama.h"
+#include "fsdp/model/testing/autograd_llama.h"
 #include "fsdp/model/testing/plain_params.h"
 #include "fsdp/model/testing/unit_chain.h"
 #include "fsdp/plan/model/describe_model.h"

@@ -86,16 +86,17 @@ void AddMeasured(const PackageGraph& graph, double matmul_flops, UnitFacts* unit
 }
 
 UnitFacts Unit(const PackageUnit& from, const PackageGraph& graph, int64_t input_bytes,
-               const PackageConfig& model, DType grads) {
+               const PackageConfig& model) {
   UnitFacts unit{from.name, UnitKind::kBlock, {}};
-  const int64_t compute_bytes = BytesOf(model.compute);
   int64_t grad_bytes = 0;
   for (const PackageParam& param : graph.params) {
     const auto index = static_cast<int64_t>(unit.params.size());
     unit.params.push_back(ParamOf(from, param));
     const bool is_of_head =
         graph.head.has_value() && (index == graph.head->weight || index == graph.head->bias);
-    if (!param.frozen && !is_of_head) grad_bytes += unit.params.back().elements() * compute_bytes;
+    if (param.frozen || is_of_head) continue;
+    unit.copied_grads.push_back(static_cast<int>(index));
+    grad_bytes += unit.params.back().elements() * BytesOf(model.compute);
   }
   const auto saved = [&](Recompute recompute) {
     return graph.variants[graph.VariantFor(recompute)].saved_bytes;
@@ -111,7 +112,6 @@ UnitFacts Unit(const PackageUnit& from, const PackageGraph& graph, int64_t input
     unit.forward_bytes = graph.forward_bytes;
     unit.backward_bytes = graph.backward_bytes;
   }
-  unit.grad_copy_bytes = grad_bytes + grad_bytes / compute_bytes * BytesOf(grads);
   unit.backward_reads = graph.backward_reads_params;
   return unit;
 }
@@ -139,6 +139,7 @@ void AddHead(const PackageConfig& model, const ParamFacts& weight, DType grads, 
   unit->engine_flops = flops;
   const int64_t logits = tokens * vocab * compute_bytes;
   AddLossBytes(tokens, logits, elements * BytesOf(grads), unit);
+  if (!in_place) unit->backward_bytes += LossChunks(tokens) * 2 * elements * compute_bytes;
   // Each operation on the logits reads and writes them: the scale, the three of the soft cap, and in backward
   // the scale, the four of the cap's slope and the product with it, which also reads the slope.
   const int64_t scale = head.logit_scale != 1 ? 2 : 0, cap = head.soft_cap > 0 ? 1 : 0;
@@ -166,7 +167,7 @@ ModelFacts DescribePackage(const PackageConfig& model, DType grads) {
   int64_t input_bytes = 0;  // Tokens have no gradient.
   ModelFacts facts;
   for (const PackageUnit& from : model.units) {
-    UnitFacts unit = Unit(from, model.GraphOf(from), input_bytes, model, grads);
+    UnitFacts unit = Unit(from, model.GraphOf(from), input_bytes, model);
     unit.borrows = IndexOf(model.units, from.tied_to);
     input_bytes = unit.output_bytes;
     facts.units.push_back(std::move(unit));

@@ -135,7 +135,7 @@ TEST(DescribePackage, CountsPassesOverLogits) {
   package.mutable_graphs(2)->mutable_head()->set_soft_cap(30);
   EXPECT_EQ(head().forward_bytes, 9 * logits);
   EXPECT_EQ(head().backward_bytes, 16 * logits);
-  EXPECT_EQ(head().grad_copy_bytes, 16 * 8) << "the norm's; products write those of the projection";
+  EXPECT_EQ(head().copied_grads, std::vector<int>{0}) << "the norm's; products write those of the projection";
 }
 
 TEST(DescribePackage, CountsMeasuredTimeAsFlops) {
@@ -159,7 +159,7 @@ TEST(DescribePackage, CountsMeasuredTimeAsFlops) {
   EXPECT_EQ(layer.forward_flops, 32768) << "MFU counts the FLOPs of the model";
   EXPECT_EQ(layer.forward_bytes, 0);
   EXPECT_EQ(layer.backward_bytes, 0);
-  EXPECT_EQ(layer.grad_copy_bytes, (16 * 16 + 16) * 8);
+  EXPECT_EQ(layer.copied_grads, (std::vector<int>{0, 1}));
   EXPECT_EQ(layer.engine_flops, 0);
   EXPECT_EQ(measured(facts.units[3], Recompute::kNone), std::pair(3000.0, 7000.0));
   EXPECT_EQ(facts.units[3].engine_flops, 2.0 * kTokens * 96 * 16) << "the output projection";

@@ -156,18 +156,18 @@ struct UnitFacts {
   int forward_kernels = 0;
   int backward_kernels = 0;
   std::vector<UnitExchange> exchanges = {};
-  // Measured calls, by Recompute. FLOPs and bytes are then those that the engine adds to the calls: engine_flops
-  // (the output projection's part of forward_flops), forward_bytes and backward_bytes.
+  // Measured calls, by Recompute. FLOPs and bytes are then those that the engine adds to the calls:
+  // engine_flops (the output projection's part of forward_flops), forward_bytes and backward_bytes.
   std::optional<std::array<MeasuredWork, 3>> measured = {};
   double engine_flops = 0;
-  int64_t grad_copy_bytes =
-      0;  // Traffic of gradients that backward returns and the engine copies into buckets.
+  // Own parameters whose gradients a compiled backward returns; the engine copies them into buckets.
+  std::vector<int> copied_grads = {};
 
   int64_t elements() const;  // Own parameters; of partitioned ones the shard.
 };
 
-// Adds the memory traffic of the loss, which keeps the logits of one chunk: backward reads them and overwrites
-// them with their gradient. The weight gradient is accumulated over chunks.
+// Adds the memory traffic of the loss, which keeps the logits of one chunk: backward reads them and
+// overwrites them with their gradient. The weight gradient is accumulated over chunks.
 void AddLossBytes(int64_t tokens, int64_t logits_bytes, int64_t weight_grad_bytes, UnitFacts* unit);
 
 // A contiguous run of units of the model that one stage executes: units [begin, end) in the stage's own

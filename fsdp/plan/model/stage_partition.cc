@@ -97,7 +97,7 @@ DType HiddenTypeOf(const Spec& spec) {
 }  // namespace
 
 double WorkOf(const UnitFacts& unit) {
-  const auto moved = static_cast<double>(unit.forward_bytes + unit.backward_bytes + unit.grad_copy_bytes);
+  const auto moved = static_cast<double>(unit.forward_bytes + unit.backward_bytes);
   if (unit.measured.has_value()) {
     const auto& [forward, backward] = (*unit.measured)[static_cast<size_t>(Recompute::kNone)];
     return forward + backward + unit.engine_flops * (1 + kBackwardProducts) + moved * kOperationsAByte;

@@ -254,19 +254,25 @@ class Costs {
            profile_.attention_factor(spec_.data.sequence_length);
   }
 
-  // Backward of a unit whose calls were measured. Calls compute the gradients of all parameters.
+  // Backward of a unit whose calls were measured. They also compute gradients that the job does not use.
   double MeasuredBackward(const Instruction& i) const {
     const UnitFacts& unit = model_.units[i.unit];
     const MeasuredWork& measured = (*unit.measured)[static_cast<size_t>(i.recompute)];
     const double trainable = TrainableShare(i.unit);
     return Products(unit, measured.backward + (1 + trainable) * unit.engine_flops) +
-           Memory(unit.backward_bytes) + trainable * GradientCopies(unit);
+           Memory(unit.backward_bytes) + GradientCopies(unit);
   }
 
   // One kernel per parameter.
   double GradientCopies(const UnitFacts& unit) const {
-    if (unit.grad_copy_bytes == 0) return 0;
-    return std::max(Memory(unit.grad_copy_bytes), D(unit.params.size()) * profile_.kernel_seconds);
+    int64_t elements = 0, kernels = 0;
+    for (const int param : unit.copied_grads) {
+      if (!unit.params[param].trainable) continue;
+      elements += unit.params[param].elements();
+      ++kernels;
+    }
+    const int64_t bytes = BytesOf(spec_.precision.compute) + BytesOf(spec_.written_grads());
+    return std::max(Memory(elements * bytes), D(kernels) * profile_.kernel_seconds);
   }
 
   // A frozen weight needs no weight gradient: half of a product's backward.
@@ -279,7 +285,7 @@ class Costs {
         kAttentionBackwardWork *
             AttentionWork(unit, profile_.deterministic_backward_slowdown, kFlashBackwardSlowdown) /
             profile_.attention_backward_flops +
-        Memory(unit.backward_bytes) + TrainableShare(i.unit) * GradientCopies(unit);
+        Memory(unit.backward_bytes) + GradientCopies(unit);
     double seconds = AtLeast(unit.backward_kernels, work) - (i.defers_grads ? DeferredPasses(i.unit) : 0);
     seconds += Exchanges(unit, &UnitExchange::backward_elements);
     if (i.recompute == Recompute::kFull) seconds += ForwardAndExchange(i);

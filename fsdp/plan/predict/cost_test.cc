@@ -94,11 +94,35 @@ TEST(Cost, AddsWhatTheEngineDoesToMeasuredTime) {
   UnitFacts& unit = c.model.units[0];
   unit.measured = {{{5, 11}, {7, 13}, {3, 17}}};
   unit.engine_flops = 20;
-  unit.grad_copy_bytes = 64;
+  unit.copied_grads = {1};
   EXPECT_EQ(c.SecondsOf(Op::kForward), 5 + 20 + 160 / 16.);
-  EXPECT_EQ(c.SecondsOf(Op::kBackward), 11 + 2 * 20 + (480 + 64) / 16.);
-  for (ParamFacts& param : unit.params) param.trainable = false;
-  EXPECT_EQ(c.SecondsOf(Op::kBackward), 11 + 20 + 480 / 16.) << "no weight gradient, and no copies";
+  EXPECT_EQ(c.SecondsOf(Op::kBackward), 11 + 2 * 20 + (480 + 64 * (4 + 4)) / 16.);
+  c.spec.precision.grad_comm = DType::kBf16;
+  EXPECT_EQ(c.SecondsOf(Op::kBackward), 11 + 2 * 20 + (480 + 64 * (4 + 2)) / 16.);
+  unit.params[1].trainable = false;
+  EXPECT_EQ(c.SecondsOf(Op::kBackward), 11 + 1.5 * 20 + 480 / 16.)
+      << "half of the weight gradients, no copies";
+}
+
+TEST(Cost, CopiesEachGradientWithAKernel) {
+  Case c;
+  c.model.units[0].copied_grads = {0, 1};
+  DeviceProfile profile = Round();
+  profile.kernel_seconds = 100;
+  Program program;
+  program.instructions.resize(1);
+  program.instructions[0] = {Op::kBackward, 0};
+  const auto seconds = [&] {
+    return InstructionSeconds(c.spec, c.model, c.layout(), program, profile, c.placement)[0];
+  };
+  const double with_two = seconds();
+  c.model.units[0].params[0].trainable = false;
+  c.model.units[0].copied_grads = {1};
+  const double with_one = seconds();
+  c.model.units[0].copied_grads = {};
+  EXPECT_EQ(with_one - seconds(), 100);
+  c.model.units[0].params[0].trainable = true;
+  EXPECT_EQ(with_two - seconds(), 200);
 }
 
 TEST(Cost, ShortAttentionIsLessEfficient) {

@@ -12,8 +12,6 @@
 namespace fsdpd {
 namespace {
 
-constexpr int64_t kMaxSequence = 1 << 20;
-
 // Calls `check` for each training and validation file, and sets the finding's field to that file's.
 template <typename Check>
 Findings EachFile(const Facts& f, const char* name, Check check) {

@@ -1,7 +1,7 @@
 // Checks of models that describe their own units, plug-ins and packages: the description is untrusted input.
 // Internal to rules.h.
 //
-// Within these limits no product of sizes overflows 63 bits: 2^40 elements, 2^24 values for each of 2^34
+// Within these limits no product of sizes overflows 63 bits: 2^40 elements, 2^24 values for each of 2^24
 // tokens.
 #pragma once
 
@@ -16,7 +16,6 @@
 namespace fsdpd {
 
 inline constexpr int64_t kMaxDescribedVocab = 1 << 24;
-inline constexpr int64_t kMaxDescribedTokens = int64_t{1} << 34;
 inline constexpr int kMaxDescribedUnits = 1026;          // 1024 layers, embedding and head.
 inline constexpr int64_t kMaxDescribedParams = 1 << 17;  // Of all units.
 

@@ -10,7 +10,8 @@ const Rule kRules[] = {
     {"deterministic_slows_attention", kWarn, "train.deterministic",
      "deterministic attention is slower and needs more memory on GPUs",
      When{[](const Facts& f) {
-            return IsDeterministic(f) && f.job.resources().device() != v1::DEVICE_CPU &&
+            return IsDeterministic(f) && !f.job.model().has_package() &&
+                   f.job.resources().device() != v1::DEVICE_CPU &&
                    f.IsValid({"precision.compute", "resources.device"}) && f.compute() != DType::kFp32;
           },
           "deterministic attention takes longer, and more memory in backward",
@@ -26,7 +27,7 @@ const Rule kRules[] = {
             return IsDeterministic(f) && f.job.model().has_package() &&
                    f.job.model().package().device() == v1::DEVICE_CUDA;
           },
-          "kernels of a package sum gradients of embeddings and attention in any order",
+          "kernels of a package sum gradients of embeddings and attention in an unspecified order",
           "leave train.deterministic out, or train a built-in model"}},
     {"deterministic_elastic", kWarn, "train.deterministic",
      "results depend on the number of ranks, which restart.elastic changes",

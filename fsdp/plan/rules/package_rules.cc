@@ -15,7 +15,6 @@ namespace fsdpd {
 namespace {
 
 constexpr size_t kDigestDigits = 64;
-constexpr int64_t kMaxSequence = 1 << 20;
 constexpr int64_t kMaxHidden = 1 << 17;
 constexpr int64_t kMaxBytes = int64_t{1} << 50;
 constexpr double kMaxFlops = 1e24;
@@ -79,7 +78,8 @@ Findings ChecksShape(const Facts& f) {
       CheckRange(PackageOf(f).vocab_size(), 1, kMaxDescribedVocab, "vocab_size", kExportAgain);
   AddFindings(CheckRange(sequence, 1, kMaxSequence, "sequence_length", kExportAgain),
               "model.package.sequence_length", &findings);
-  AddFindings(CheckRange(samples, 1, kMaxDescribedTokens / kMaxSequence, "micro_batch_size", kExportAgain),
+  const int64_t tokens_each = std::clamp<int64_t>(sequence, 1, kMaxSequence);
+  AddFindings(CheckRange(samples, 1, kMaxMicroBatchTokens / tokens_each, "micro_batch_size", kExportAgain),
               "model.package.micro_batch_size", &findings);
   AddFindings(CheckRange(PackageOf(f).buffer_bytes(), 0, kMaxBytes, "buffer_bytes", kExportAgain),
               "model.package.buffer_bytes", &findings);
@@ -194,25 +194,6 @@ Findings CheckNumbers(const v1::Package& package, int g) {
   return findings;
 }
 
-// Either all calls were measured, or none: a measured time replaces the prediction from FLOPs.
-void CheckTimes(const v1::Package& package, Findings* findings) {
-  const bool measured = package.matmul_flops() > 0;
-  for (int g = 0; g < package.graphs_size(); ++g) {
-    for (int v = 0; v < std::min(package.graphs(g).variants_size(), kMaxVariants); ++v) {
-      const v1::Package::Variant& variant = package.graphs(g).variants(v);
-      // A unit without trainable parameters and input gradient has no backward.
-      const bool consistent = measured ? variant.forward_seconds() > 0
-                                       : variant.forward_seconds() == 0 && variant.backward_seconds() == 0;
-      if (consistent) continue;
-      findings->push_back({absl::StrCat("variant ", ShortEnumName(variant.recompute()), " of ",
-                                        GraphName(package, g), measured ? " has no" : " has a",
-                                        " measured time, and matmul_flops is ", package.matmul_flops()),
-                           kExportAgain, GraphField(g, absl::StrCat("variants[", v, "].forward_seconds"))});
-      return;
-    }
-  }
-}
-
 Findings ChecksNumbers(const Facts& f) {
   if (!IsConnected(f)) return {};
   Findings findings;
@@ -229,8 +210,31 @@ Findings ChecksNumbers(const Facts& f) {
                                      ShortEnumName(graph.output_type())),
                         kExportAgain, GraphField(g, "output_type")});
   }
-  if (findings.empty()) CheckTimes(PackageOf(f), &findings);
   return findings;
+}
+
+// A measured time replaces the prediction from FLOPs. A unit without trainable parameters may have no backward.
+Findings ChecksTimes(const Facts& f) {
+  if (!IsConnected(f) || !ChecksNumbers(f).empty()) return {};
+  const bool measured = PackageOf(f).matmul_flops() > 0;
+  for (int g = 0; g < PackageOf(f).graphs_size(); ++g) {
+    const v1::Package::Graph& graph = PackageOf(f).graphs(g);
+    const bool trained = std::any_of(graph.params().begin(), graph.params().end(),
+                                     [](const v1::Package::Param& param) { return !param.frozen(); });
+    for (int v = 0; v < std::min(graph.variants_size(), kMaxVariants); ++v) {
+      const auto field = [&](const char* name, double seconds, bool needed) -> Findings {
+        if (measured ? seconds > 0 || !needed : seconds == 0) return {};
+        return {{absl::StrCat(name, " of variant ", ShortEnumName(graph.variants(v).recompute()), " of ",
+                              GraphName(PackageOf(f), g), " is ", seconds, ", and matmul_flops is ",
+                              PackageOf(f).matmul_flops(), " (want times of all calls, or none)"),
+                 kExportAgain, GraphField(g, absl::StrCat("variants[", v, "].", name))}};
+      };
+      Findings found = field("forward_seconds", graph.variants(v).forward_seconds(), true);
+      if (found.empty()) found = field("backward_seconds", graph.variants(v).backward_seconds(), trained);
+      if (!found.empty()) return found;
+    }
+  }
+  return {};
 }
 
 Findings ChecksVariants(const Facts& f) {
@@ -375,6 +379,8 @@ const Rule kRules[] = {
      [](const Facts& f) { return CheckTiedUnits(UnitsOf(f)); }},
     {"package_numbers", kError, "model.package.graphs", "sizes and costs of graphs must be in range",
      ChecksNumbers},
+    {"package_times", kError, "model.package.graphs",
+     "either all calls of a package have measured times, or none", ChecksTimes},
     {"package_variants", kError, "model.package.graphs",
      "a graph must have different activation checkpointing modes, including none", ChecksVariants},
     {"package_head", kError, "model.package.graphs",

@@ -111,7 +111,17 @@ std::vector<BadCase> ManifestCases() {
          j->mutable_data()->set_sequence_length(32);
        }},
       {"package_shape", "model.package.micro_batch_size",
-       [](J*, P* p) { p->set_micro_batch_size((1 << 14) + 1); }},
+       [](J* j, P* p) {
+         p->set_micro_batch_size((1 << 19) + 1);
+         j->mutable_train()->set_micro_batch(1);
+       }},
+      {"package_shape", "model.package.micro_batch_size",  // More tokens than a micro-batch may have.
+       [](J* j, P* p) {
+         p->set_sequence_length(1 << 20);
+         p->set_micro_batch_size(17);
+         j->mutable_data()->set_sequence_length(1 << 20);
+         j->mutable_train()->set_micro_batch(1);
+       }},
       {"package_shape", "model.package.buffer_bytes", [](J*, P* p) { p->set_buffer_bytes(-1); }},
       {"package_types", "model.package.compute", [](J*, P* p) { p->clear_compute(); }},
       {"package_types", "model.package.device", [](J*, P* p) { p->set_device(static_cast<v1::Device>(77)); }},
@@ -127,10 +137,15 @@ std::vector<BadCase> ManifestCases() {
        [](J*, P* p) { p->mutable_graphs(1)->mutable_variants(0)->set_backward_seconds(-1); }},
       {"package_numbers", "model.package.graphs[1].variants[0].forward_seconds",
        [](J*, P* p) { p->mutable_graphs(1)->mutable_variants(0)->set_forward_seconds(1e6); }},
-      {"package_numbers", "model.package.graphs[0].variants[0].forward_seconds",
+      {"package_times", "model.package.graphs[0].variants[0].forward_seconds",
        [](J*, P* p) { p->set_matmul_flops(1e15); }},
-      {"package_numbers", "model.package.graphs[1].variants[1].forward_seconds",
+      {"package_times", "model.package.graphs[1].variants[1].backward_seconds",
        [](J*, P* p) { p->mutable_graphs(1)->mutable_variants(1)->set_backward_seconds(0.1); }},
+      {"package_times", "model.package.graphs[0].variants[0].backward_seconds",
+       [](J*, P* p) {
+         p->set_matmul_flops(1e15);
+         p->mutable_graphs(0)->mutable_variants(0)->set_forward_seconds(0.1);
+       }},
       {"package_numbers", "model.package.matmul_flops",
        [](J*, P* p) { p->set_matmul_flops(std::numeric_limits<double>::infinity()); }},
       {"package_variants", "model.package.graphs[0].variants",

@@ -79,6 +79,8 @@ using Findings = std::vector<Finding>;
 // A rule's check: limits of the number at its field, a condition with fixed texts, or a function.
 
 inline constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
+inline constexpr int64_t kMaxSequence = 1 << 20;
+inline constexpr int64_t kMaxMicroBatchTokens = 1 << 24;
 
 // The number at the rule's field must be in [least, most]; a real number must be finite and, if `least` is 1,
 // above 0; an enum value must be known. A field that is not set is valid unless it is `required`, and every

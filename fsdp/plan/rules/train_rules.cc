@@ -13,7 +13,6 @@ namespace {
 constexpr int64_t kMaxSteps = 1000000000;
 constexpr int64_t kMaxMicroBatch = 1 << 20;
 constexpr int64_t kMaxGlobalBatch = int64_t{1} << 31;
-constexpr int64_t kMaxMicroBatchTokens = 1 << 24;
 
 // Maximum micro-batches x units: a program has six instructions for each, and a Plan message must stay below
 // kMaxRpcBytes.

@@ -61,7 +61,8 @@ def eager(call: Call, inputs: list[torch.Tensor]) -> Ran:
     return Ran(list(call.graph(*inputs)))
 
 
-def compiled(libraries: dict[int, pathlib.Path], device: torch.device) -> Runner:
+def compiled(libraries: dict[int, pathlib.Path], device: torch.device, in_graphs: bool) -> Runner:
+    """`in_graphs`: ranks launch the calls in CUDA graphs."""
     def run(call: Call, inputs: list[torch.Tensor]) -> Ran:
         runner = load(libraries[id(call)], device)
         runner.run(inputs)  # The first call initializes libraries.
@@ -71,8 +72,9 @@ def compiled(libraries: dict[int, pathlib.Path], device: torch.device) -> Runner
                 raise AssertionError(f"{libraries[id(call)].stem}: result {value} is not contiguous")
 
         def seconds() -> float:
-            # A graph last: the runner cannot be used after it was captured.
-            return min(measure(lambda: runner.run(inputs)) for measure in (call_seconds, graph_seconds))
+            # The graph is measured last, because a runner cannot be used after it was captured.
+            measures = (call_seconds, graph_seconds) if in_graphs else (call_seconds,)
+            return min(measure(lambda: runner.run(inputs)) for measure in measures)
         return Ran(results, peak, seconds if device.type == "cuda" else not_measured)
     return run
 
@@ -175,10 +177,10 @@ def random_parameter(example: torch.Tensor, generator: torch.Generator, device: 
 
 
 def is_in_first_document(shape: Sequence[int], device: torch.device) -> torch.Tensor:
-    """Samples with two documents, of other lengths in each row. The first one is short: then the first tokens of the second
-    one change much if their attention includes it."""
+    """Samples with two documents, whose lengths differ by row. The first one is short: then the first tokens of the second
+    one change much if their attention includes it. Its length is odd in the first row: models may work in blocks of tokens."""
     rows, tokens = shape
-    lengths = (min(tokens // 3, 8) + torch.arange(rows, device=device) % 8).clamp(max=tokens - 1)
+    lengths = (min(tokens // 3, 7) + torch.arange(rows, device=device) % 8).clamp(max=tokens - 1)
     return torch.arange(tokens, device=device) < lengths[:, None]
 
 

@@ -49,6 +49,9 @@ def modes(text: str) -> list[str]:
     return found
 
 
+MOST_TOKENS = 1 << 24  # Of a micro-batch, as in rule package_shape.
+
+
 class Formatter(argparse.RawDescriptionHelpFormatter):
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=30, width=110)
@@ -98,7 +101,7 @@ def add_model(parser: argparse.ArgumentParser, device: str) -> None:
     parser.add_argument("--hf", type=pathlib.Path, metavar="DIR", help="Hugging Face directory with config.json, instead")
     parser.add_argument("--args", default="{}", metavar="JSON", help="arguments of the function")
     parser.add_argument("--sequence-length", required=True, type=at_most(1 << 20), metavar="N", help="tokens per sample")
-    parser.add_argument("--micro-batch-size", type=at_most(1 << 14), default=1, metavar="N", help="samples per micro-batch; default 1")
+    parser.add_argument("--micro-batch-size", type=positive, default=1, metavar="N", help="samples per micro-batch; default 1")
     parser.add_argument("--documents", action="store_true",
                         help="support packed documents (data.document_end_token)")
     parser.add_argument("--dtype", choices=["fp32", "bf16", "fp16"],
@@ -115,26 +118,27 @@ def add_model(parser: argparse.ArgumentParser, device: str) -> None:
 def check_model_options(options: argparse.Namespace) -> None:
     if (options.model is None) == (options.hf is None):
         raise Fault("model: set FILE.py:FUNCTION or --hf DIR, not both")
+    if options.sequence_length * options.micro_batch_size > MOST_TOKENS:
+        raise Fault(f"--micro-batch-size {options.micro_batch_size:,}: a micro-batch has at most {MOST_TOKENS:,} tokens (got "
+                    f"{options.sequence_length * options.micro_batch_size:,}); set a smaller one")
     if options.dropout:
         raise Fault(f"--dropout {options.dropout:g}: random operations are not supported in an exported model; set it to 0")
 
 
 def check(options: argparse.Namespace) -> int:
     check_model_options(options)
-    from fsdpd.model.export import check_model, reports_lack_of_memory
+    from fsdpd.model.export import check_model
 
-    with reports_lack_of_memory(options):
-        return check_model(options)
+    return check_model(options)
 
 
 def export(options: argparse.Namespace) -> int:
     check_model_options(options)
     if not options.output.parent.is_dir():
         raise Fault(f"--output {options.output}: no directory {options.output.parent}")
-    from fsdpd.model.export import export_model, reports_lack_of_memory
+    from fsdpd.model.export import export_model
 
-    with reports_lack_of_memory(options):
-        return export_model(options)
+    return export_model(options)
 
 
 run = PROGRAM.run

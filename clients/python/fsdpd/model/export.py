@@ -36,10 +36,10 @@ def reports_lack_of_memory(options: argparse.Namespace) -> Iterator[None]:
     except RuntimeError as error:  # On GPUs an OutOfMemoryError.
         if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
             raise
-        sizes = re.search(r"allocate ([\d.]+ \w+)", str(error))
-        raise Fault(f"--sequence-length {options.sequence_length:,} and --micro-batch-size {options.micro_batch_size:,}: one "
-                    f"micro-batch of this model needs more memory than this machine has on {options.device} (an allocation of "
-                    f"{sizes[1] if sizes else 'unknown size'} failed); set smaller ones") from error
+        size = re.search(r"allocate ([\d.]+ \w+)", str(error))
+        raise Fault(f"--sequence-length {options.sequence_length:,} and --micro-batch-size {options.micro_batch_size:,}: out of "
+                    f"memory on {options.device} (an allocation of {size[1] if size else 'unknown size'} failed); set smaller "
+                    "values") from error
 
 
 class Unrecorded(Fault):
@@ -63,11 +63,11 @@ def prepare(options: argparse.Namespace, source: build.Source, built: build.Buil
     dtype = trace.DTYPES[options.dtype or ("bf16" if device.type == "cuda" else "fp32")]
     paths = units.unit_paths(built.module, source)
     traced = trace.trace(built, trace.Shape(options.micro_batch_size, options.sequence_length, options.documents), dtype, device)
-    chain = Chain(traced)
+    chain = Chain(traced, options.tolerance)
     simplify_masks(traced)
     fold_tables(traced)
     model_units = units.cut_units(traced, paths)
-    if not chain.compare(model_units, options.tolerance):
+    if not chain.compare(model_units):
         report("logits of random parameters are not finite, so only single units are checked")
     return Prepared(built, traced, model_units)
 
@@ -83,9 +83,10 @@ def export_model(options: argparse.Namespace) -> int:
     source = source_of(options)
     built = build.build(source, options.initial_values == "data", options.seed, options.dropout)
     values = initial_values(built)
-    prepared = prepare(options, source, built)
     with tempfile.TemporaryDirectory(prefix="fsdpctl-model-") as directory:
-        manifest = package(prepared, values, options, pathlib.Path(directory))
+        with reports_lack_of_memory(options):
+            prepared = prepare(options, source, built)
+            manifest = package(prepared, values, options, pathlib.Path(directory))
         manifest.add_config(built.config)
         manifest.write(options.output)
     report(f"{options.output}: {len(prepared.model_units)} units, {len(manifest.message.graphs)} graphs, "
@@ -104,10 +105,12 @@ def check_model(options: argparse.Namespace) -> int:
         built = build.build(source, True, 1, options.dropout)
     except Unrecorded as fault:
         report(str(fault))
-    prepared = prepare(options, source, built)
-    first, numbers = different_graphs(prepared.model_units)
-    for unit in first:
-        prepared.checker(unit, options.tolerance).run(partition.partition(unit, modes_of(unit, options.recompute)), check.eager)
+    with reports_lack_of_memory(options):
+        prepared = prepare(options, source, built)
+        first, numbers = different_graphs(prepared.model_units)
+        for unit in first:
+            calls = partition.partition(unit, modes_of(unit, options.recompute))
+            prepared.checker(unit, options.tolerance).run(calls, check.eager)
     print(summary(prepared.model_units, numbers))
     return faults.OK
 
@@ -173,7 +176,8 @@ def package(prepared: Prepared, values: dict[str, Recipe | torch.Tensor], option
     if device.type == "cuda":
         manifest.message.model.matmul_flops = timing.matmul_flops(prepared.traced.dtype, device)
     for unit, each in zip(first, calls):
-        measured = prepared.checker(unit, options.tolerance).run(each, check.compiled(libraries, device))
+        measured = prepared.checker(unit, options.tolerance).run(each, check.compiled(
+            libraries, device, in_graphs=not prepared.traced.shape.documents))
         manifest.add_graph(unit, each, libraries, measured)
     for unit, graph in zip(prepared.model_units, numbers):
         manifest.add_unit(unit, graph, values)

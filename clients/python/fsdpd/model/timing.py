@@ -34,11 +34,12 @@ def call_seconds(run: Callable[[], object]) -> float:
 
 
 def graph_seconds(run: Callable[[], object]) -> float:
-    """The time of a call in a CUDA graph, like in a step, where the kernels of a small call are not launched one by one. If the
-    call cannot be captured, infinity."""
+    """The time of a call in a CUDA graph, where the kernels of a small call are not launched one by one. Infinity if the call
+    cannot be captured."""
     graph = torch.cuda.CUDAGraph()
     try:
-        with torch.cuda.graph(graph, capture_error_mode="relaxed"):
+        # After an error, torch.cuda.graph leaves its stream current.
+        with torch.cuda.stream(torch.cuda.current_stream()), torch.cuda.graph(graph, capture_error_mode="relaxed"):
             run()
     except RuntimeError:
         return math.inf

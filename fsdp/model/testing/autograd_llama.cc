@@ -1,4 +1,4 @@
-#include "fsdp/model/autograd/llama.h"
+#include "fsdp/model/testing/autograd_llama.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
