@@ -74,9 +74,11 @@ std::optional<ProgressBudget> ProgressBudgetOf(const v1::Launch& launch) {
   // Checkpoints contain a subset of these components.
   for (const v1::MemoryPlan::Component& component : launch.memory_plan().components()) {
     if (component.name() == "main_params" || component.name() == "optimizer")
-      budget.rank_bytes += component.bytes();
+      budget.save_bytes += component.bytes();
   }
-  budget.export_bytes = budget.rank_bytes * launch.world_size();
+  budget.export_bytes = budget.save_bytes * launch.world_size();
+  // A package may contain the initial values of the whole model: its first rank on a node unpacks them.
+  budget.load_bytes = launch.spec().model().has_package() ? budget.export_bytes : budget.save_bytes;
   return budget;
 }
 
@@ -126,8 +128,9 @@ absl::Duration NoProgress::limit() const {
     case FlightPhase::kReading:
       return std::max(StepLimit(), kFiles);
     case FlightPhase::kLoading:
+      return std::max(budget_.step, ForFiles(budget_.load_bytes));
     case FlightPhase::kSaving:
-      return std::max(budget_.step, ForFiles(budget_.rank_bytes));
+      return std::max(budget_.step, ForFiles(budget_.save_bytes));
     case FlightPhase::kEnding:
       return std::max(budget_.step, ForFiles(budget_.export_bytes));
     case FlightPhase::kStarting:

@@ -28,7 +28,8 @@ namespace fsdpd {
 // Parameters of the limits, for the ranks of one job.
 struct ProgressBudget {
   absl::Duration step;       // restart.hang_seconds.
-  int64_t rank_bytes = 0;    // Bytes that a rank reads when loading and writes when saving.
+  int64_t load_bytes = 0;    // Bytes that are read before the first step, on behalf of a rank.
+  int64_t save_bytes = 0;    // Bytes that a rank writes into a checkpoint.
   int64_t export_bytes = 0;  // Bytes that rank 0 writes for the final export.
 };
 // From the spec of the launch. Empty if hang detection is off.

@@ -42,8 +42,8 @@ class NoProgressTest : public testing::Test {
 
   absl::Time now_ = absl::FromUnixSeconds(5000);
   FlightState page_;
-  NoProgress no_progress_{
-      {absl::Seconds(30), /*rank_bytes=*/12 * kGigabyte, /*export_bytes=*/96 * kGigabyte}};
+  NoProgress no_progress_{{absl::Seconds(30), /*load_bytes=*/12 * kGigabyte, /*save_bytes=*/12 * kGigabyte,
+                           /*export_bytes=*/96 * kGigabyte}};
 };
 
 TEST_F(NoProgressTest, ReportsABlockedStepAfter30SecondsAndThenEvery5) {
@@ -167,8 +167,11 @@ TEST(ProgressBudget, FollowsSpecAndMemoryPlan) {
     component->set_bytes(100);
   }
   EXPECT_EQ(ProgressBudgetOf(launch)->step, absl::Seconds(30));
-  EXPECT_EQ(ProgressBudgetOf(launch)->rank_bytes, 200);
+  EXPECT_EQ(ProgressBudgetOf(launch)->save_bytes, 200);
+  EXPECT_EQ(ProgressBudgetOf(launch)->load_bytes, 200);
   EXPECT_EQ(ProgressBudgetOf(launch)->export_bytes, 800);
+  launch.mutable_spec()->mutable_model()->mutable_package();
+  EXPECT_EQ(ProgressBudgetOf(launch)->load_bytes, 800) << "initial values of the whole model are unpacked";
   launch.mutable_spec()->mutable_restart()->set_hang_seconds(7);
   EXPECT_EQ(ProgressBudgetOf(launch)->step, absl::Seconds(7));
   launch.mutable_spec()->mutable_restart()->set_hang_seconds(0);

@@ -3,6 +3,8 @@
 #include <absl/strings/str_cat.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "base/check.h"
@@ -42,8 +44,11 @@ absl::Status CheckBelow(const SpecPath& at, const std::vector<PathRoot>& roots, 
     return absl::PermissionDeniedError(
         absl::StrCat(object, "is not opened on this node: it contains .., which is not supported with ", flag,
                      "; write the path without .."));
-  return absl::PermissionDeniedError(
-      absl::StrCat(object, "is not opened on this node: it is outside of ", flag, " ", NamesOf(roots)));
+  std::error_code ignored;
+  const std::string target = std::filesystem::weakly_canonical(at.path, ignored);
+  const std::string leads = target == at.path ? "" : absl::StrCat("leads to ", target, ", which ");
+  return absl::PermissionDeniedError(absl::StrCat(object, "is not opened on this node: it ", leads,
+                                                  "is outside of ", flag, " ", NamesOf(roots)));
 }
 
 }  // namespace
@@ -72,7 +77,8 @@ absl::Status CheckPlugin(const v1::Model& model, const std::vector<PathRoot>& di
     return absl::PermissionDeniedError(object + "is not opened on this node: its agent has no --plugin-dir");
   FSDPD_RETURN_IF_ERROR(CheckBelow(at, dirs, "--plugin-dir"));
   if (access(at.path.c_str(), R_OK) == 0) return absl::OkStatus();
-  return absl::UnavailableError(ErrnoText(object + "cannot be opened on this node"));
+  return absl::UnavailableError(ErrnoText(object + "cannot be opened on this node") +
+                                "; copy it to this path on every node");
 }
 
 }  // namespace fsdpd

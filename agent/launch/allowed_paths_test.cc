@@ -147,7 +147,9 @@ TEST_F(PluginCheckTest, AcceptsOnlyFilesBelowPluginDirs) {
   EXPECT_EQ(PluginErrorOf(sibling, allowed_), "model.plugin.path: '" + sibling + outside + allowed_[0].given);
   const std::string out = dir_.File("allowed/out.so");
   std::filesystem::create_symlink(sibling, out);
-  EXPECT_EQ(PluginErrorOf(out, allowed_), "model.plugin.path: '" + out + outside + allowed_[0].given);
+  EXPECT_EQ(PluginErrorOf(out, allowed_), "model.plugin.path: '" + out +
+                                              "' is not opened on this node: it leads to " + sibling +
+                                              ", which is outside of --plugin-dir " + allowed_[0].given);
 }
 
 TEST_F(PluginCheckTest, RejectsAllWithoutPluginDirs) {
@@ -169,7 +171,8 @@ TEST_F(PluginCheckTest, ChecksPackagesToo) {
 TEST_F(PluginCheckTest, ReportsMissingFile) {
   const std::string absent = dir_.File("allowed/absent.so");
   const std::string no_file = "' cannot be opened on this node: No such file or directory";
-  EXPECT_EQ(PluginErrorOf(absent, allowed_), "model.plugin.path: '" + absent + no_file);
+  EXPECT_EQ(PluginErrorOf(absent, allowed_),
+            "model.plugin.path: '" + absent + no_file + "; copy it to this path on every node");
   const std::string nowhere = dir_.File("allowed/nowhere.so");
   std::filesystem::create_symlink("/nowhere/mine.so", nowhere);
   EXPECT_EQ(PluginErrorOf(nowhere, allowed_), "model.plugin.path: '" + nowhere + no_file);

@@ -24,6 +24,7 @@
 
 #include "base/check.h"
 #include "base/errno_status.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
 #include "fsdp/checkpoint/format/durable_file.h"
@@ -271,6 +272,7 @@ absl::Status CheckDisk(const std::string& directory, const v1::PackageManifest& 
                      "package's code; start the agent with another --work-dir"));
   int64_t bytes = 0;  // At most the size of the archive: CheckMembers().
   for (const v1::PackageFile& file : manifest.files()) bytes += file.bytes();
+  LogInfo("unpacking package path=%s bytes=%d directory=%s", manifest.model().path(), bytes, directory);
   return CheckFreeSpace(absl::StrCat(directory, "/", kUnpacked), bytes);
 }
 

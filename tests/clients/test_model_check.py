@@ -61,6 +61,10 @@ REFUSALS = {
     "shared": ("self.head = ", "self.layers[1].linear = self.layers[0].linear\n        self.head = ",
                "layers.0.linear.*: only the last unit may share a parameter"),
     "one": ("nn.ModuleList([Layer(), Layer()])", "nn.Sequential(Layer(), Layer())", "the model has no nn.ModuleList of layers"),
+    "layers": ("nn.ModuleList([Layer(), Layer()])", "nn.ModuleList(Layer() for _ in range(1025))",
+               r"layers.0: one of 1,025 unit modules \(want at most 1,024\)"),
+    "parameters": ("nn.Dropout(0.0)", "nn.ParameterList(nn.Parameter(torch.zeros(1)) for _ in range(4097))",
+                   r"layers.0: a unit with 4,0\d\d parameters \(want at most 4,096\)"),
     "nothing": ("return Model()", "return 3", r"build does not return a torch.nn.Module \(got int\)"),
 }
 

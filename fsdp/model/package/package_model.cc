@@ -48,7 +48,8 @@ absl::Status CheckPlatform(const v1::Package& model, at::Device device) {
                                     for_cuda ? "cpu" : "cuda"));
   if (!device.is_cuda()) {
     if (CanRun(model.target())) return absl::OkStatus();
-    return Unusable(absl::StrCat("compiled for ", model.target(), ", which this processor does not support"));
+    return Unusable(absl::StrCat("compiled for ", model.target(),
+                                 ", which this processor does not support; run the job on other nodes"));
   }
   FSDPD_ASSIGN_OR_RETURN(const std::string target, CudaTarget(device.index()));
   if (target == model.target()) return absl::OkStatus();

@@ -75,7 +75,8 @@ TEST_F(PackageModelTest, RefusesOtherDevice) {
 
 TEST_F(PackageModelTest, RefusesOtherProcessor) {
   manifest_.mutable_model()->set_target("armv9");
-  EXPECT_EQ(Refused(), "package: compiled for armv9, which this processor does not support");
+  EXPECT_EQ(Refused(),
+            "package: compiled for armv9, which this processor does not support; run the job on other nodes");
 }
 
 TEST_F(PackageModelTest, RefusesGraphWithoutCalls) {

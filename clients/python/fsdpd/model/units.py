@@ -55,6 +55,10 @@ class Unit:
         return parameter.name[len(self.module) + 1:] if self.module else parameter.name
 
 
+MOST_LAYERS = 1024
+MOST_PARAMETERS = 4096  # Of a unit.
+
+
 def unit_paths(module: nn.Module, source: Source) -> list[str]:
     """Names of the unit modules, outermost first."""
     wanted: list[Any] = list(source.unit_modules)
@@ -75,7 +79,21 @@ def unit_paths(module: nn.Module, source: Source) -> list[str]:
         largest = max(lists)[1]
         found = {f"{largest}.{index}": [largest] for index in range(len(module.get_submodule(largest)))}
     names = [name for name, wants in found.items() if wants]
-    return [name for name in names if not any(name.startswith(other + ".") for other in names)]
+    outermost = [name for name in names if not any(name.startswith(other + ".") for other in names)]
+    check_limits(module, outermost)
+    return outermost
+
+
+def check_limits(module: nn.Module, paths: list[str]) -> None:
+    """As rules package_units and package_params."""
+    if len(paths) > MOST_LAYERS:
+        raise Fault(f"{paths[0]}: one of {len(paths):,} unit modules (want at most {MOST_LAYERS:,}); make modules of several layers "
+                    "the unit modules, with fsdp_unit_modules")
+    for path in paths:
+        count = sum(1 for _ in module.get_submodule(path).parameters())
+        if count > MOST_PARAMETERS:
+            raise Fault(f"{path}: a unit with {count:,} parameters (want at most {MOST_PARAMETERS:,}); stack parameters of equal shape "
+                        "in one tensor")
 
 
 def is_wanted(want: Any, name: str, module: nn.Module) -> bool:
