@@ -213,7 +213,8 @@ Findings ChecksNumbers(const Facts& f) {
   return findings;
 }
 
-// A measured time replaces the prediction from FLOPs. A unit without trainable parameters may have no backward.
+// A measured time replaces the prediction from FLOPs. A unit without trainable parameters may have no
+// backward.
 Findings ChecksTimes(const Facts& f) {
   if (!IsConnected(f) || !ChecksNumbers(f).empty()) return {};
   const bool measured = PackageOf(f).matmul_flops() > 0;
