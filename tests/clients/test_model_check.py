@@ -42,9 +42,10 @@ REFUSALS = {
     "complex": ("x = layer(x)", "z = torch.view_as_complex(x.unflatten(-1, (-1, 2)))\n"
                 "            with torch.no_grad():\n                z = z * 2\n            x = layer(torch.view_as_real(z).flatten(-2))",
                 "stopping a gradient with detach or torch"),
-    "data": ("x = layer(x)", "x = x + layer(x.data)", r"model.py:.*: reading a tensor as a constant, as with .data, is not supported"),
+    "data": ("x = layer(x)", "x = x + layer(x.data)", r"model.py:37 \(x = x \+ layer\(x.data\)\): .data is not supported in forward"),
     "item": ("x = layer(x)", "x = layer(x) * x.max().item()", "a number that is read from a tensor"),
-    "no_grad": ("x = layer(x)", "with torch.no_grad():\n                x = layer(x)", "stopping a gradient with detach or torch"),
+    "no_grad": ("x = layer(x)", "with torch.no_grad():\n                x = layer(x)",
+                r"model.py:\d+ \(.*\): stopping a gradient with detach or torch.no_grad"),
     "function": ("x = layer(x)", "x = Straight.apply(layer(x))", "Straight: torch.autograd.Function is not supported"),
     "control": ("x = layer(x)", "x = layer(x) if x.sum() > 0 else x", r"^fsdpctl model: \S*model.py:37 \(x = layer.*\): control flow that depends on values .*; .* torch.where\n$"),
     "size": ("x = layer(x)", "x = layer(x) + x.flatten(0, 1)[torch.where(tokens.flatten() > 3)[0]].sum()",
@@ -61,6 +62,10 @@ REFUSALS = {
     "shared": ("self.head = ", "self.layers[1].linear = self.layers[0].linear\n        self.head = ",
                "layers.0.linear.*: only the last unit may share a parameter"),
     "one": ("nn.ModuleList([Layer(), Layer()])", "nn.Sequential(Layer(), Layer())", "the model has no nn.ModuleList of layers"),
+    "positions": ("x = self.embed(tokens)", "x = self.embed(tokens) + nn.functional.embedding(torch.arange(32), torch.zeros(8, 16))",
+                  r"model.py:35 \(x = .*\): index out of range in self; a table of positions"),
+    "exit": ("return Model()", "raise SystemExit(3)", r"model.py: build calls sys.exit\(3\)"),
+    "empty": ("nn.ModuleList([Layer(), Layer()])", "nn.ModuleList()", "the model's largest nn.ModuleList is empty"),
     "layers": ("nn.ModuleList([Layer(), Layer()])", "nn.ModuleList(Layer() for _ in range(1025))",
                r"layers.0: one of 1,025 unit modules \(want at most 1,024\)"),
     "parameters": ("nn.Dropout(0.0)", "nn.ParameterList(nn.Parameter(torch.zeros(1)) for _ in range(4097))",
@@ -72,8 +77,8 @@ REFUSALS = {
 def test_check_prints_units(run_model, tmp_path):
     (tmp_path / "model.py").write_text(TWO_STREAMS)
     code, out, error = run_model(*check_words("model.py:build"))
-    assert (code, error) == (0, "fsdpctl model: embed.weight: the row of padding_idx starts with the values of the other rows, "
-                                "not with zeros\n")
+    assert (code, error) == (0, "fsdpctl model: warning: embed.weight: the row of padding_idx starts with the values of the "
+                                "other rows, not with zeros\n")
     assert re.sub(" +", " ", out).splitlines() == [
         "UNIT COUNT PARAMETERS", "embedding 1 3,138", "layers.0 to layers.1 2 4,384", "head 1 3,232", "", "parameters: 15,138",
         "final linear layer: out.weight and out.bias, scale 0.5, soft cap 3"]
@@ -213,6 +218,21 @@ def test_refuses_model(run_model, tmp_path, name):
     assert not (tmp_path / "model.fsdpd").exists()
 
 
+@pytest.mark.parametrize("output, message", [
+    ("", "--output .: is not a file name"), ("/dev/null", "--output /dev/null: exists and is not a regular file"),
+    (".", "--output .: is not a file name"), ("none/x.fsdpd", "--output none/x.fsdpd: no directory none")])
+def test_checks_output_before_compiling(run_model, tmp_path, output, message):
+    (tmp_path / "model.py").write_text(SMALL)
+    code, _, error = run_model(*export_words("model.py:build"), "-o", output)
+    assert code == 2 and message in error and "compiling" not in error, error
+
+
+def test_warns_of_a_model_that_is_not_causal(run_model, tmp_path):
+    (tmp_path / "model.py").write_text(SMALL.replace("x = layer(x)", "x = layer(x) + x.mean(1, keepdim=True)"))
+    code, _, error = run_model(*check_words("model.py:build"))
+    assert code == 0 and error.startswith("fsdpctl model: warning: the logits of a token depend on later tokens"), error
+
+
 def test_check_accepts_a_table_that_is_computed_from_another(run_model, tmp_path):
     (tmp_path / "model.py").write_text(SMALL.replace(
         "x = self.embed(tokens)", "a = torch.arange(32.0)[:, None] * torch.ones(16) / 32\n        x = self.embed(tokens) * a + a.exp()"))
@@ -232,7 +252,7 @@ def test_reports_lack_of_memory(run_model, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("words, message", [
-    ((), "model: set FILE.py:FUNCTION or --hf DIR, not both"),
+    ((), "model: is missing; set FILE.py:FUNCTION or --hf DIR"),
     (("model.py:build", "--hf", "."), "model: set FILE.py:FUNCTION or --hf DIR, not both"),
     (("model.py",), "model.py: is not FILE.py:FUNCTION"),
     (("none.py:build",), "none.py: no such file"),

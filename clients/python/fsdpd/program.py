@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 import signal
+import socket
 import sys
+import threading
+import time
 import types
 from typing import NoReturn
 
@@ -13,6 +17,7 @@ from fsdpd import faults
 from fsdpd.faults import Fault
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+GRACE_S = 5.0  # Until the process exits without removing its temporary files.
 
 
 class Interrupted(BaseException):
@@ -51,11 +56,22 @@ class Program:
     def run_interruptible(self, options: argparse.Namespace) -> int:
         for each in SIGNALS:
             signal.signal(each, interrupt)
+        reader, writer = socket.socketpair()
+        writer.setblocking(False)
+        signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        threading.Thread(target=self._exit_after_signal, args=(reader, writer), daemon=True).start()
         try:
             return self.run(options)
         except Interrupted:
             self._print("interrupted")
             return faults.INTERRUPTED
+
+    def _exit_after_signal(self, reader: socket.socket, writer: socket.socket) -> None:
+        """A handler in Python waits for the end of the operation that runs, which may take minutes."""
+        reader.recv(1)
+        time.sleep(GRACE_S)
+        self._print("interrupted")
+        os._exit(faults.INTERRUPTED)
 
     def _print(self, text: str) -> None:
         print(f"fsdpctl {self.name}: {text}", file=sys.stderr)

@@ -77,6 +77,8 @@ def file_source(target: str, args: str) -> Source:
     with on_path(file.parent):
         try:
             spec.loader.exec_module(code)
+        except SystemExit as error:
+            raise Fault(f"{path}: calls sys.exit({error.code})") from None
         except Exception as error:
             raise located(error, path) from error
     build = getattr(code, function, None)
@@ -90,8 +92,11 @@ def file_source(target: str, args: str) -> Source:
         pass
 
     def call() -> nn.Module:
-        with on_path(file.parent):
-            module = build(**keywords)
+        try:
+            with on_path(file.parent):
+                module = build(**keywords)
+        except SystemExit as error:
+            raise Fault(f"{path}: {function} calls sys.exit({error.code})") from None
         if not isinstance(module, nn.Module):
             raise Fault(f"{path}: {function} does not return a torch.nn.Module (got {type(module).__name__})")
         return module

@@ -15,6 +15,7 @@ from torch import fx
 
 from fsdpd.faults import Fault
 from fsdpd.model.check import TOLERANCES, document_positions, is_in_first_document, random_parameter
+from fsdpd.model.lines import where
 from fsdpd.model.trace import Parameter, Trace
 from fsdpd.model.units import Unit
 
@@ -32,8 +33,21 @@ class Chain:
         self.tokens = torch.randint(vocab, shape, generator=self._generator("tokens"), device=trace.device)
         self.positions = document_positions(shape, trace.device)
         self.expected = run(trace.graph, trace.output, self._of_trace)
+        self.is_causal = self._is_causal(vocab)
         if trace.positions is not None:
             self._check_documents()
+
+    def _is_causal(self, vocab: int) -> bool:
+        """Whether another last token leaves the logits of the others as they are."""
+        given = self.tokens
+        self.tokens = torch.cat([given[:, :-1], (given[:, -1:] + 1) % vocab], 1)
+        changed = run(self.trace.graph, self.trace.output, self._of_trace)
+        self.tokens = given
+        error = largest = 0.0
+        for found, expected in zip(changed[:, :-1].split(ROWS, 1), self.expected[:, :-1].split(ROWS, 1)):
+            error = max(error, float((found.float() - expected.float()).abs().max()))
+            largest = max(largest, float(expected.float().abs().max()))
+        return error <= self.tolerance * largest or not math.isfinite(largest)
 
     def _check_documents(self) -> None:
         """The second document of each row has the same logits at the start of the row, before other tokens."""
@@ -141,5 +155,8 @@ def run(graph: fx.Graph, result: fx.Node, given: Callable[[fx.Node], torch.Tenso
 
 def call(node: fx.Node, load: Callable[[fx.Node], torch.Tensor]) -> torch.Tensor:
     args, kwargs = fx.map_arg((node.args, node.kwargs), load)
-    made: torch.Tensor = node.target(*args, **kwargs)
+    try:
+        made: torch.Tensor = node.target(*args, **kwargs)
+    except IndexError as error:
+        raise Fault(f"{where(node)}: {error}; a table of positions must have at least --sequence-length rows") from None
     return made

@@ -116,7 +116,9 @@ def add_model(parser: argparse.ArgumentParser, device: str) -> None:
 
 
 def check_model_options(options: argparse.Namespace) -> None:
-    if (options.model is None) == (options.hf is None):
+    if options.model is None and options.hf is None:
+        raise Fault("model: is missing; set FILE.py:FUNCTION or --hf DIR")
+    if options.model is not None and options.hf is not None:
         raise Fault("model: set FILE.py:FUNCTION or --hf DIR, not both")
     if options.sequence_length * options.micro_batch_size > MOST_TOKENS:
         raise Fault(f"--micro-batch-size {options.micro_batch_size:,}: a micro-batch has at most {MOST_TOKENS:,} tokens (got "
@@ -134,11 +136,22 @@ def check(options: argparse.Namespace) -> int:
 
 def export(options: argparse.Namespace) -> int:
     check_model_options(options)
-    if not options.output.parent.is_dir():
-        raise Fault(f"--output {options.output}: no directory {options.output.parent}")
+    check_output(options.output)
     from fsdpd.model.export import export_model
 
     return export_model(options)
+
+
+def check_output(path: pathlib.Path) -> None:
+    """Before minutes of compiling."""
+    if not path.name:
+        raise Fault(f"--output {path}: is not a file name; set one, such as my_model.fsdpd")
+    if not path.parent.is_dir():
+        raise Fault(f"--output {path}: no directory {path.parent}")
+    if path.exists() and not path.is_file():
+        raise Fault(f"--output {path}: exists and is not a regular file; set another name")
+    if not os.access(path.parent, os.W_OK):
+        raise Fault(f"--output {path}: cannot write to directory {path.parent}")
 
 
 run = PROGRAM.run

@@ -68,14 +68,18 @@ def prepare(options: argparse.Namespace, source: build.Source, built: build.Buil
     fold_tables(traced)
     model_units = units.cut_units(traced, paths)
     if not chain.compare(model_units):
-        report("logits of random parameters are not finite, so only single units are checked")
+        report("warning: logits of random parameters are not finite, so only single units are checked")
+    if not chain.is_causal:
+        report("warning: the logits of a token depend on later tokens, so a loss of the next token is meaningless; mask the "
+               "attention, and do not average over tokens")
     return Prepared(built, traced, model_units)
 
 
 def source_of(options: argparse.Namespace) -> build.Source:
     compile.check_version()
     if options.device == "cuda" and not torch.cuda.is_available():
-        raise Fault("--device cuda: this machine has no usable GPU; run fsdpctl model on a GPU node")
+        raise Fault("--device cuda: this machine has no usable GPU; run fsdpctl model on a GPU node, or set --device cpu for ranks on "
+                    "CPUs")
     return build.hugging_face_source(options.hf) if options.hf else build.file_source(options.model, options.args)
 
 
@@ -157,7 +161,7 @@ def initial_values(built: build.Built) -> dict[str, Recipe | torch.Tensor]:
             raise Unrecorded(f"{name}: its initial values have no recipe ({recipe.operation}); add --initial-values data")
         found[name] = recipe
         if built.recorder.has_zero_row(parameter):
-            report(f"{name}: the row of padding_idx starts with the values of the other rows, not with zeros")
+            report(f"warning: {name}: the row of padding_idx starts with the values of the other rows, not with zeros")
     return found
 
 

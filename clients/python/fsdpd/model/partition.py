@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.checkpoint import CheckpointPolicy
 from torch.utils.flop_counter import flop_registry
 
+from fsdpd.model.trace import operation
 from fsdpd.model.units import Unit
 
 aten = torch.ops.aten
@@ -28,10 +29,6 @@ Value = tuple[str, int]
 WHOLE_VIEWS = {"view", "permute", "transpose", "t", "unsqueeze", "squeeze", "alias", "_unsafe_view", "reshape", "detach"}
 PART_VIEWS = {"slice", "select", "expand", "split", "split_with_sizes", "chunk", "getitem"}
 CASTS = {"_to_copy", "convert_element_type"}
-
-
-def operation(node: fx.Node) -> str:
-    return getattr(node.target, "__name__", "").split(".")[0]
 
 
 def is_product(node: fx.Node) -> bool:

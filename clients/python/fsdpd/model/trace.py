@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
@@ -143,8 +143,8 @@ def replace_tensors(module: nn.Module, mode: FakeTensorMode, dtype: torch.dtype,
 
 @contextlib.contextmanager
 def no_custom_gradients(device: torch.device) -> Iterator[None]:
-    """torch.export drops the backward of an autograd.Function, and torch.no_grad inside torch.autocast. So custom functions
-    are not supported, and torch.autocast is skipped where it is disabled, and not supported where it is enabled."""
+    """torch.export drops the backward of an autograd.Function, and torch.no_grad inside torch.autocast, and crashes on some
+    uses of .data. So these are not supported, and torch.autocast is skipped where it is disabled."""
     apply = torch.autograd.Function.__dict__["apply"]
     enter, leave = torch.autocast.__enter__, torch.autocast.__exit__
     infer = torch.inference_mode.__enter__
@@ -164,6 +164,13 @@ def no_custom_gradients(device: torch.device) -> Iterator[None]:
         if sys._getframe(1).f_globals.get("__name__", "").split(".")[0] == "torch":
             return infer(context)
         raise Fault(f"{place_here()}: torch.inference_mode is not supported; it stops gradients")
+
+    def refuse_data(tensor: torch.Tensor) -> Any:
+        if sys._getframe(1).f_globals.get("__name__", "").split(".")[0] == "torch":
+            return data.__get__(tensor)
+        raise Fault(f"{place_here()}: .data is not supported in forward; use the tensor itself")
+    data = torch.Tensor.data
+    torch.Tensor.data = property(refuse_data, lambda tensor, value: data.__set__(tensor, value))
     torch.inference_mode.__enter__ = refuse_inference
     torch.autograd.Function.apply = classmethod(refuse)
     torch.autocast.__enter__, torch.autocast.__exit__ = refuse_enabled, lambda *error: False
@@ -173,6 +180,7 @@ def no_custom_gradients(device: torch.device) -> Iterator[None]:
         torch.autograd.Function.apply = apply
         torch.autocast.__enter__, torch.autocast.__exit__ = enter, leave
         torch.inference_mode.__enter__ = infer
+        del torch.Tensor.data  # It inherits the attribute.
 
 
 def place_here() -> str:
@@ -189,9 +197,18 @@ def check_detached(module: torch.fx.GraphModule, depends: set[torch.fx.Node]) ->
             depends.add(node)
         name = getattr(node.target, "__name__", "")
         if name.split(".")[0] in ("detach", "detach_") or name == "wrap_with_set_grad_enabled" and not node.args[0]:
-            raise Fault(f"{where(node)}: stopping a gradient with detach or torch.no_grad is not supported")
+            raise Fault(f"{where_in(module, node)}: stopping a gradient with detach or torch.no_grad is not supported")
         if isinstance(node.target, torch._ops.HigherOrderOperator):
             check_nested(module, node, depends)
+
+
+def where_in(module: torch.fx.GraphModule, node: torch.fx.Node) -> str:
+    """An operation with a graph of its own has no line, but the operations of that graph have."""
+    for argument in node.args:
+        nested = getattr(module, str(argument.target), None) if isinstance(argument, torch.fx.Node) else None
+        if isinstance(nested, torch.fx.GraphModule):
+            return next((where(each) for each in nested.graph.nodes if each.meta.get("stack_trace")), where(node))
+    return where(node)
 
 
 def check_nested(module: torch.fx.GraphModule, node: torch.fx.Node, depends: set[torch.fx.Node]) -> None:
@@ -230,9 +247,6 @@ def collect(program: torch.export.ExportedProgram, built: Built, real: dict[str,
             made.buffers[node] = (name, real[name])
         elif spec.kind == InputKind.CONSTANT_TENSOR:
             value = program.constants[spec.target]
-            if isinstance(value, FakeTensor):
-                used = f"{where(next(iter(node.users)))}: " if node.users else ""
-                raise Fault(f"{used}reading a tensor as a constant, as with .data, is not supported; use the tensor itself")
             if value.dim() == 0:
                 inline(graph, node, value, device)
             else:
@@ -260,6 +274,10 @@ def check(program: torch.export.ExportedProgram, made: Trace, without_dropout: b
                         "changes is not supported; use a layer without running statistics, such as nn.LayerNorm, or compute "
                         "the value from tokens")
     for node in list(made.graph.nodes):
+        if operation(node).startswith(("_assert", "sym_constrain_range")):
+            made.graph.erase_node(node)
+    made.graph.eliminate_dead_code()
+    for node in list(made.graph.nodes):
         if node.op == "get_attr" or isinstance(node.target, torch._ops.HigherOrderOperator):
             raise Fault(f"{where(node)}: {node.target} is not supported; write the forward pass without control flow "
                         "that depends on data")
@@ -281,11 +299,12 @@ def check(program: torch.export.ExportedProgram, made: Trace, without_dropout: b
                         f"{fix}")
 
 
+def operation(node: torch.fx.Node) -> str:
+    return getattr(node.target, "__name__", "").split(".")[0]
+
+
 def check_operation(made: Trace, node: torch.fx.Node, without_dropout: bool) -> None:
-    name = getattr(node.target, "__name__", "").split(".")[0]
-    if name.startswith("_assert"):
-        made.graph.erase_node(node)
-        return
+    name = operation(node)
     if node.target is torch.ops.aten.view.default:
         # With gradients, a kernel may return another order of memory than in this trace.
         node.target = torch.ops.aten.reshape.default

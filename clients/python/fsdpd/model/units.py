@@ -79,6 +79,8 @@ def unit_paths(module: nn.Module, source: Source) -> list[str]:
         largest = max(lists)[1]
         found = {f"{largest}.{index}": [largest] for index in range(len(module.get_submodule(largest)))}
     names = [name for name, wants in found.items() if wants]
+    if not names:
+        raise Fault("the model's largest nn.ModuleList is empty; set fsdp_unit_modules in its file, such as [Layer]")
     outermost = [name for name in names if not any(name.startswith(other + ".") for other in names)]
     check_limits(module, outermost)
     return outermost
