@@ -61,6 +61,18 @@ std::vector<v1::Job::FailedAttempt> FailedBefore(const v1::Job& job) {
   return failed;
 }
 
+// Nodes of the failures directly before this one that have the same cause, without attempts before a retry:
+// the user may have fixed the cause.
+std::vector<std::string> NodesOfSameFailures(const v1::Job& job, v1::FailureCause cause) {
+  std::vector<std::string> nodes;
+  for (const v1::Job::FailedAttempt& each : FailedBefore(job)) {
+    const auto found = static_cast<int>(nodes.size());
+    if (each.cause() != cause || found + 1 >= AttemptsWithoutProgress(job)) break;
+    nodes.push_back(each.node());
+  }
+  return nodes;
+}
+
 // Whether the job itself may be the reason for the missing progress.
 bool MayBeOfJob(v1::FailureCause cause, bool blames_node) {
   return !blames_node && (cause == v1::FAILURE_CAUSE_PROCESS || cause == v1::FAILURE_CAUSE_HANG);
@@ -157,11 +169,11 @@ std::string WhyNoRetry(const v1::Job& job, v1::Job::Failure* failure) {
       return absl::StrCat(
           "not launched again before its first step: fix the file or directory and run `fsdpctl retry ",
           job.id(), "`; if the spec must change, submit a new job");
-    const std::vector<v1::Job::FailedAttempt> before = FailedBefore(job);
-    // Ignores attempts before a retry: the user may have fixed the cause.
-    const bool again =
-        AttemptsWithoutProgress(job) > 1 && !before.empty() && before[0].cause() == failure->cause();
-    return again ? "the previous attempt failed in the same way, and none completed a step" : "";
+    const std::vector<std::string> nodes = NodesOfSameFailures(job, failure->cause());
+    const bool again = std::find(nodes.begin(), nodes.end(), failure->node()) != nodes.end();
+    return again ? absl::StrCat("an earlier attempt failed in the same way on node ", failure->node(),
+                                ", and none completed a step")
+                 : "";
   }
   const int64_t step = StepOfNoProgress(job, *failure);
   if (step < 0) return "";
@@ -178,13 +190,19 @@ absl::Duration RetryDelay(const v1::Job& job) {
   return absl::Floor(longest * (1 - 0.5 * Fraction(job)), absl::Milliseconds(10));
 }
 
-std::string NodeToAvoid(const v1::Job& job) {
+std::set<std::string> NodesToAvoid(const v1::Job& job) {
   const v1::Job::Failure& failure = job.failure();
-  if (!job.has_failure() || failure.attempt() != job.attempt()) return "";
+  if (!job.has_failure() || failure.attempt() != job.attempt()) return {};
   // An agent that refused a launch may refuse again, for example while its slots are occupied.
   const bool may_be_of_node =
       failure.node_at_fault() || WasNotLaunched(failure) || IsOfFiles(failure.cause());
-  return may_be_of_node ? failure.node() : "";
+  if (!may_be_of_node || failure.node().empty()) return {};
+  std::set<std::string> nodes = {failure.node()};
+  if (IsOfFiles(failure.cause())) {
+    const std::vector<std::string> earlier = NodesOfSameFailures(job, failure.cause());
+    nodes.insert(earlier.begin(), earlier.end());
+  }
+  return nodes;
 }
 
 }  // namespace fsdpd

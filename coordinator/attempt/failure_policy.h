@@ -19,6 +19,7 @@
 
 #include <absl/time/time.h>
 
+#include <set>
 #include <string>
 
 #include "proto/fsdpd/v1/coordinator.pb.h"
@@ -48,7 +49,8 @@ std::string WhyNoRetry(const v1::Job& job, v1::Job::Failure* failure);
 // delay.
 absl::Duration RetryDelay(const v1::Job& job);
 
-// The node that the next attempt should avoid; "" if none.
-std::string NodeToAvoid(const v1::Job& job);
+// Nodes that the next attempt should avoid: those that may be the cause of the newest failure, and of
+// failures of the same kind directly before it.
+std::set<std::string> NodesToAvoid(const v1::Job& job);
 
 }  // namespace fsdpd

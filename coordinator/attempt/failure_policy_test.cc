@@ -145,8 +145,22 @@ TEST_F(NoOtherTest, NodeOnlyErrorIsRetriedOnce) {
     job_.clear_failed_attempts();
     EXPECT_EQ(Fail(OfNodeOnly(kind)), "");
     EXPECT_EQ(Fail(OfNodeOnly(kind)),
-              "the previous attempt failed in the same way, and none completed a step");
+              "an earlier attempt failed in the same way on node a, and none completed a step");
   }
+}
+
+// As when a file was not copied to some nodes.
+TEST_F(NoOtherTest, NodeOnlyErrorsAreRetriedOnOtherNodes) {
+  const auto on = [](const char* node) {
+    v1::Job::Failure failure = OfNodeOnly(v1::ErrorClass::KIND_CONFIGURATION);
+    failure.set_node(node);
+    return failure;
+  };
+  EXPECT_EQ(Fail(on("a")), "");
+  EXPECT_EQ(Fail(on("b")), "");
+  EXPECT_EQ(NodesToAvoid(job_), (std::set<std::string>{"a", "b"}));
+  EXPECT_EQ(Fail(on("c")), "");
+  EXPECT_NE(Fail(on("a")), "") << "there is no other node";
 }
 
 TEST_F(NoOtherTest, AttemptsBeforeARetryDoNotCount) {
@@ -281,23 +295,24 @@ TEST(FailurePolicy, RetryDelayIsShortAfterDrainAndZeroForRewind) {
 TEST(FailurePolicy, AvoidsANodeThatMayBeTheCause) {
   v1::Job job;
   job.set_attempt(1);
-  EXPECT_EQ(NodeToAvoid(job), "");
+  EXPECT_THAT(NodesToAvoid(job), ::testing::IsEmpty());
   *job.mutable_failure() = Said(v1::ErrorClass::KIND_DATA);
   job.mutable_failure()->set_attempt(1);
   Classify(job.mutable_failure());
-  EXPECT_EQ(NodeToAvoid(job), "a") << "the file may be missing only there";
+  EXPECT_THAT(NodesToAvoid(job), ::testing::ElementsAre("a")) << "the file may be missing only there";
   job.set_attempt(2);
-  EXPECT_EQ(NodeToAvoid(job), "") << "the failure is of the previous attempt";
+  EXPECT_THAT(NodesToAvoid(job), ::testing::IsEmpty()) << "the failure is of the previous attempt";
   *job.mutable_failure() = OfRank(0);
   job.mutable_failure()->set_attempt(2);
   Classify(job.mutable_failure());
-  EXPECT_EQ(NodeToAvoid(job), "");
+  EXPECT_THAT(NodesToAvoid(job), ::testing::IsEmpty());
   job.mutable_failure()->set_node_at_fault(true);
-  EXPECT_EQ(NodeToAvoid(job), "a");
+  EXPECT_THAT(NodesToAvoid(job), ::testing::ElementsAre("a"));
   *job.mutable_failure() = OfRank(0, kRefusedExitCode);
   job.mutable_failure()->set_attempt(2);
   Classify(job.mutable_failure());
-  EXPECT_EQ(NodeToAvoid(job), "a") << "its slots may stay occupied for all attempts";
+  EXPECT_THAT(NodesToAvoid(job), ::testing::ElementsAre("a"))
+      << "its slots may stay occupied for all attempts";
   EXPECT_FALSE(job.failure().node_at_fault()) << "it is not cordoned for that";
 }
 

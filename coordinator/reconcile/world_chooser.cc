@@ -19,7 +19,7 @@ constexpr int kMaxPlansPerTick = 1;
 PlaceRequest RequestAgain(const v1::Job& job) {
   PlaceRequest request = RequestOf(job);
   for (const v1::Job::Placement& placement : job.placements()) request.before.insert(placement.node());
-  request.avoided = NodeToAvoid(job);
+  request.avoided = NodesToAvoid(job);
   return request;
 }
 

@@ -182,9 +182,9 @@ NodeList ByGroups(const PlaceRequest& request, const NodeList& able,
 
 // Returns the nodes in rank order. `able` is sorted by preference and has enough nodes.
 NodeList Choose(const PlaceRequest& request, NodeList able) {
-  // `avoided` sorts last. Drop it before NVLink is considered: a job that fails there each time gains nothing
-  // by it.
-  if (static_cast<int64_t>(able.size()) > request.nodes && able.back()->name == request.avoided)
+  // `avoided` sort last. Drop them before NVLink is considered: a job that fails there each time gains
+  // nothing by it.
+  while (static_cast<int64_t>(able.size()) > request.nodes && request.avoided.count(able.back()->name) != 0)
     able.pop_back();
   if (request.nodes > 1) {
     const std::map<std::string, NodeList> domains = ByDomain(able);
@@ -313,7 +313,7 @@ PlaceDecision Place(const PlaceRequest& request, const std::vector<NodeSlots>& n
   }
   const auto rank_of = [&](const NodeSlots* node) {
     const bool elsewhere = request.before.count(node->name) == 0;
-    return std::make_tuple(node->name == request.avoided, elsewhere, node->free_devices.size(),
+    return std::make_tuple(request.avoided.count(node->name) != 0, elsewhere, node->free_devices.size(),
                            node->bytes_per_slot, node->name);
   };
   std::sort(able.begin(), able.end(),

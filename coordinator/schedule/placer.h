@@ -41,9 +41,9 @@ struct PlaceRequest {
   // Number of consecutive nodes whose ranks communicate within layers; 1: no such ranks are on two nodes.
   int64_t together = 1;
   int64_t host_bytes = 0;  // Host memory that the GPU ranks of a node hold together.
-  // The nodes of the previous attempt, and the node to avoid for the next one ("": none).
+  // The nodes of the previous attempt, and those to avoid for the next one.
   std::set<std::string> before = {};
-  std::string avoided = {};
+  std::set<std::string> avoided = {};
 };
 
 struct NodeSlots {

@@ -109,19 +109,19 @@ TEST(Placer, PrefersPreviousDomainAndAvoidsDomainOfFailedNode) {
   PlaceRequest request = Request(2, 1);
   request.before = {"c", "d"};
   EXPECT_EQ(NodesOf(Place(request, nodes)), "cd");
-  request.avoided = "c";
+  request.avoided = {"c"};
   EXPECT_EQ(NodesOf(Place(request, nodes)), "ab");
 }
 
 // Regression: the job got this node repeatedly, until its attempts were used up.
 TEST(Placer, UsesFailedNodeLastEvenOverDomain) {
   PlaceRequest request = Request(2, 1);
-  request.avoided = "a";
+  request.avoided = {"a"};
   EXPECT_EQ(NodesOf(Place(request, {In("x", "a"), In("x", "b"), In("", "c")})), "cb");
   EXPECT_EQ(NodesOf(Place(request, {In("x", "a"), In("x", "b"), In("", "c", {})})), "ab")
       << "there are no others";
   request = Request(3, 1);
-  request.avoided = "a";
+  request.avoided = {"a"};
   request.together = 2;
   EXPECT_EQ(NodesOf(Place(request, {In("x", "a"), In("x", "b"), In("y", "c"), In("y", "d")})), "cdb");
 }
@@ -177,9 +177,12 @@ TEST(Placer, PrefersNodesOfPreviousAttempt) {
 TEST(Placer, UsesFailedNodeLast) {
   PlaceRequest request = Request(1, 1);
   request.before = {"a"};
-  request.avoided = "a";
+  request.avoided = {"a"};
   EXPECT_EQ(Place(request, {Node("a", 1, {0}), Node("b", 4, {0, 1, 2, 3})}).placements[0].node(), "b");
   EXPECT_EQ(Place(request, {Node("a", 1, {0}), Node("b", 4, {})}).placements[0].node(), "a");
+  request.avoided = {"a", "b"};
+  EXPECT_EQ(Place(request, {Node("a", 1, {0}), Node("b", 1, {0}), Node("c", 1, {0})}).placements[0].node(),
+            "c");
 }
 
 TEST(Placer, SkipsCordonedNodeAndNamesIt) {

@@ -3,7 +3,9 @@
 import os
 import re
 import shlex
+import signal
 import subprocess
+import sys
 
 import pytest
 import torch
@@ -225,6 +227,26 @@ def test_checks_output_before_compiling(run_model, tmp_path, output, message):
     (tmp_path / "model.py").write_text(SMALL)
     code, _, error = run_model(*export_words("model.py:build"), "-o", output)
     assert code == 2 and message in error and "compiling" not in error, error
+
+
+BLOCKED = '''
+import argparse, hashlib
+from fsdpd import program
+program.GRACE_S = 0.1
+def run(options):
+    print("runs", flush=True)
+    hashlib.pbkdf2_hmac("sha256", b"a", b"b", (1 << 31) - 1)
+program.Program("model", (), "output").run_interruptible(argparse.Namespace(run=run))
+'''
+
+
+def test_interrupt_ends_an_operation_that_runs(site):
+    with subprocess.Popen([sys.executable, "-c", BLOCKED], env={**os.environ, "PYTHONPATH": str(site)}, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "runs\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        assert process.stderr.read() == "fsdpctl model: interrupted\n"
 
 
 def test_warns_of_a_model_that_is_not_causal(run_model, tmp_path):

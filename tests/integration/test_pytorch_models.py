@@ -128,9 +128,9 @@ def test_damaged_package_is_reported_at_its_field(cluster, directory):
     assert "[package_unreadable]" in refused.err and "is not a package of fsdpctl model export" in refused.err, refused
 
 
-def fails_twice(cluster, job):
+def fails_again(cluster, job, attempts=2):
     failed = cluster.wait_state(job, "FAILED")
-    assert failed.attempt == 2 and "failed in the same way" in failed.reason, failed.reason
+    assert failed.attempt == attempts and "failed in the same way on node node-" in failed.reason, failed.reason
     return failed
 
 
@@ -139,25 +139,28 @@ def test_work_dir_without_space_or_execution_is_named(own, tmp_path):
     path = write_package(tmp_path / "big.fsdpd", runs, values=bytes(8 << 20))
     with small_disk(tmp_path / "work", size="4m") as work, own(agents=0) as cluster:
         cluster.start_agent("node-0", plugin_dir=tmp_path, work_dir=work)
-        failed = fails_twice(cluster, submit_package(cluster, path))
+        failed = fails_again(cluster, submit_package(cluster, path))
         assert failed.failure.cause == event.FAILURE_CAUSE_DISK and "needs 8.00 MiB, but only " in failed.reason, failed
         assert "another --work-dir" in failed.reason and str(work) in failed.reason, failed.reason
         subprocess.run(["mount", "-o", "remount,noexec,size=64m", work], check=True)
-        failed = fails_twice(cluster, submit_package(cluster, path))
+        failed = fails_again(cluster, submit_package(cluster, path))
         assert failed.failure.cause == event.FAILURE_CAUSE_CONFIGURATION, failed
         assert "noexec" in failed.reason and "another --work-dir" in failed.reason and str(work) in failed.reason, failed
 
 
-def test_missing_package_is_tried_on_another_node(own, tmp_path):
+def test_missing_package_is_tried_on_all_nodes(own, tmp_path):
     path = write_package(tmp_path / "missing.fsdpd")
+    nodes = ["node-0", "node-1", "node-2"]
     with own(agents=0) as cluster:
-        job = submit_package(cluster, path)
-        path.unlink()
-        for name in ("node-0", "node-1"):
+        for name in nodes:
             cluster.start_agent(name, plugin_dir=tmp_path)
-        failed = fails_twice(cluster, job)
+        cluster.ctl("cordon", *nodes).expect(0)
+        job = submit_package(cluster, path, restart={"max_attempts": 9})
+        path.unlink()
+        cluster.ctl("uncordon", *nodes).expect(0)
+        failed = fails_again(cluster, job, attempts=4)
         assert f"model.package.path: '{path}' cannot be opened" in failed.reason, failed.reason
-        assert {each.node for each in failed.failed_attempts} == {"node-0", "node-1"}, failed.failed_attempts
+        assert sorted(each.node for each in failed.failed_attempts[:3]) == nodes, failed.failed_attempts
 
 
 # --- The model of the page.

@@ -184,7 +184,8 @@ absl::StatusOr<std::string> Make(const PluginConfig& /*model*/, absl::string_vie
 
 absl::StatusOr<std::string> Make(const PackageConfig& /*model*/, absl::string_view /*dtype*/,
                                  double /*deviation*/) {
-  return absl::InvalidArgumentError("a package does not name its Transformers family");
+  return absl::InvalidArgumentError(
+      "a package does not name its Transformers family; set checkpoint.export: hf in its job instead");
 }
 
 }  // namespace

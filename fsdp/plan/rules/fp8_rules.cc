@@ -151,7 +151,7 @@ Findings ChecksExpertCount(const Facts& f) {
 const Rule kRules[] = {
     {"fp8_needs_llama", kError, "precision.compute", "compute: fp8 supports only models of the Llama family",
      When{[](const Facts& f) { return IsFp8(f) && f.HasOtherFamily(); }, "FP8 does not support this model",
-          "write bf16"}},
+          "leave precision.compute out"}},
     {"fp8_sizes", kError, "precision.compute", "sizes of FP8 matmuls must be multiples of 16", ChecksSizes},
     {"fp8_keep_matches", kError, "precision.fp8.keep_bf16",
      "each keep_bf16 pattern must match a matrix, and some matrix must run in FP8", ChecksKept},
