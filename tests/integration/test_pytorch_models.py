@@ -297,9 +297,10 @@ def test_transformers_loads_export_of_package(own, tmp_path):
     with own(agents=0) as cluster:
         cluster.start_agent("node-0", plugin_dir=tmp_path)
         job = submit_package(cluster, package, checkpoint={"dir": str(tmp_path / "runs"), "export": "hf"})
-        done = cluster.wait_state(job, "SUCCEEDED")
-        again = submit_package(cluster, package, checkpoint={"load": str(tmp_path / "runs/hf")})
-        assert abs(cluster.wait_state(again, "SUCCEEDED").first_loss - done.last_step.loss) < 0.3
+        cluster.wait_state(job, "SUCCEEDED")
+        loaded = [{"load": str(tmp_path / "runs/hf")}, {"load": str(tmp_path / "runs"), "load_optimizer": False}]
+        losses = {cluster.wait_state(submit_package(cluster, package, checkpoint=each), "SUCCEEDED").first_loss for each in loaded}
+        assert len(losses) == 1, losses
     model, info = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "runs/hf", output_loading_info=True)
     assert not any(info.values()) and model.config.eos_token_id == 7 and model.config.use_cache and model.dtype == torch.float32, info
     saved = {name: torch.empty_like(each) for name, each in model.named_parameters()}
