@@ -74,7 +74,7 @@ int64_t WorkspaceOf(const PackageGraph& graph, int64_t saved_bytes, int64_t retu
   return std::max<int64_t>(workspace, 0);
 }
 
-// The times of calls, if they were measured: then all have one (rule package_numbers).
+// The times of calls, if they were measured: then all have one (rule package_times).
 void AddMeasured(const PackageGraph& graph, double matmul_flops, UnitFacts* unit) {
   if (graph.variants.front().forward_seconds == 0) return;
   unit->measured.emplace();

@@ -43,11 +43,17 @@ class Chain:
         self.tokens = torch.cat([given[:, :-1], (given[:, -1:] + 1) % vocab], 1)
         changed = run(self.trace.graph, self.trace.output, self._of_trace)
         self.tokens = given
+        differ = self._differ(changed[:, :-1].flatten(0, 1), self.expected[:, :-1].flatten(0, 1))
+        return not differ or not bool(self.expected.isfinite().all())
+
+    def _differ(self, found: torch.Tensor, expected: torch.Tensor) -> bool:
+        """Whether logits [tokens, vocabulary] differ; logits that are not finite do."""
         error = largest = 0.0
-        for found, expected in zip(changed[:, :-1].split(ROWS, 1), self.expected[:, :-1].split(ROWS, 1)):
-            error = max(error, float((found.float() - expected.float()).abs().max()))
-            largest = max(largest, float(expected.float().abs().max()))
-        return error <= self.tolerance * largest or not math.isfinite(largest)
+        for one, other in zip(found.split(ROWS), expected.split(ROWS)):
+            difference = float((one.float() - other.float()).abs().max())
+            error = max(error, difference if math.isfinite(difference) else math.inf)
+            largest = max(largest, float(other.float().abs().max()))
+        return not error <= self.tolerance * largest
 
     def _check_documents(self) -> None:
         """The second document of each row has the same logits at the start of the row, before other tokens."""
@@ -60,15 +66,10 @@ class Chain:
         self.tokens = torch.where(second, tokens, tokens.flip(1))
         moved = run(self.trace.graph, self.trace.output, self._of_trace)
         self.tokens, self.positions = given
-        error = largest = 0.0
-        for found, expected in zip(moved[second].split(ROWS), self.expected[~first].split(ROWS)):
-            difference = float((found.float() - expected.float()).abs().max())
-            error = max(error, difference if math.isfinite(difference) else math.inf)
-            largest = max(largest, float(expected.float().abs().max()))
         if not bool(first.any()) or not bool(self.expected.isfinite().all()):
             raise Fault("--documents: cannot check that documents are separate, because the sample is too short or the logits "
                         "of random parameters are not finite")
-        if not error <= self.tolerance * largest:
+        if self._differ(moved[second], self.expected[~first]):
             raise Fault("--documents: the logits of a document depend on the document before it or on its place in the sample; "
                         "the model must derive its attention mask and all positions from position_ids, or set --tolerance if it "
                         "is that sensitive to rounding")
