@@ -60,10 +60,11 @@ def outside(volume, directory):
                                    "checkpoint.dir", "checkpoint.load"])
 def test_path_outside_root_fails_job_before_start(cluster, volume, tmp_path, field):
     path, sections = outside(volume, tmp_path)[field]
+    leads = f"leads to {path.resolve()}, which " if path.is_symlink() else ""
     job_id = cluster.submit(spec(restart={"max_attempts": 5}, **sections))
     job = cluster.wait_state(job_id, "FAILED")
     named = field if "." in field else "data.tokens[0].path"
-    refused = f"{named}: '{path}' is not opened on this node: it is outside of --path-root {volume}"
+    refused = f"{named}: '{path}' is not opened on this node: it {leads}is outside of --path-root {volume}"
     assert refused in job.reason, job.reason
     assert (job.attempt, job.failure.cause) == (1, event.FAILURE_CAUSE_CONFIGURATION), job
     assert not list(cluster.directory.glob(f"node-*.work/{job_id}")), "a rank was started"

@@ -282,7 +282,7 @@ def test_ranks_need_the_planned_memory(own, tmp_path):
                 job = cluster.wait_state(submit_package(cluster, package, fsdp=fsdp, resources=ranks, train=train), "SUCCEEDED")
                 measured, planned = job.last_step.memory, {each.name: each.bytes for each in job.memory_plan.components}
                 # Between steps. The plan does not round large blocks up to the size classes of the host's allocator.
-                state = sum(planned[name] for name in ("main_params", "optimizer", "gradients")) + measured.arena_bytes
+                state = sum(planned[name] for name in ("main_params", "optimizer", "gradients", "library")) + measured.arena_bytes
                 if strategy == "no_shard":
                     state -= measured.arena_bytes  # It holds the gradients.
                 peak = job.peak_bytes - (measured.allocated_bytes - state)
