@@ -59,6 +59,7 @@ std::vector<SpecPath> PathsOf(const v1::JobSpec& spec) {
   AddFiles("data.validation", spec.data().validation(), &paths);
   Add("checkpoint.dir", spec.checkpoint().dir(), &paths);
   Add("checkpoint.load", spec.checkpoint().load(), &paths);
+  Add("train.lora.base_model", spec.train().lora().base_model(), &paths);
   return paths;
 }
 

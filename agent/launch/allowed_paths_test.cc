@@ -27,6 +27,7 @@ v1::JobSpec EveryPath() {
   asked->set_mask("/data/c.mask");
   spec.mutable_checkpoint()->set_dir("/ckpt/run");
   spec.mutable_checkpoint()->set_load("/ckpt/base");
+  spec.mutable_train()->mutable_lora()->set_base_model("/models/llama");
   return spec;
 }
 
@@ -36,7 +37,7 @@ TEST(SpecPaths, PathsOfReturnsDataAndCheckpointPaths) {
   EXPECT_THAT(paths, ElementsAre("data.tokens[0].path /data/a.bin", "data.tokens[1].path /data/b.bin",
                                  "data.tokens[1].path /data/b.idx", "data.validation[0].path /data/c.bin",
                                  "data.validation[0].mask /data/c.mask", "checkpoint.dir /ckpt/run",
-                                 "checkpoint.load /ckpt/base"));
+                                 "checkpoint.load /ckpt/base", "train.lora.base_model /models/llama"));
   EXPECT_TRUE(PathsOf(v1::JobSpec()).empty());
 }
 
@@ -58,16 +59,17 @@ TEST(SpecPaths, PathsOfIgnoresOtherFields) {
   for (const std::string& text : texts) {
     if (text.find('.') != std::string::npos) others.insert(text);
   }
-  for (const char* path : {"TokenFile.path", "TokenFile.mask", "Checkpoint.dir", "Checkpoint.load"})
+  for (const char* path :
+       {"TokenFile.path", "TokenFile.mask", "Checkpoint.dir", "Checkpoint.load", "Lora.base_model"})
     EXPECT_EQ(others.erase(path), 1u) << path;
   for (const char* path : {"Plugin.path", "Package.path"})
     EXPECT_EQ(others.erase(path), 1u) << "CheckPlugin(): " << path;
   EXPECT_THAT(others, UnorderedElementsAre(
                           "JobSpec.name", "Variable.name", "Variable.value", "Model.preset", "Plugin.args",
                           "Unit.name", "Unit.tied_to", "Param.name", "Package.digest", "Package.target",
-                          "Package.torch_version", "Unit.module", "Train.frozen", "ParamGroup.params",
-                          "Fp8.keep_bf16", "Checkpoint.format", "Checkpoint.export", "Model.hf_config",
-                          "Plugin.description", "Resources.node_selector"));
+                          "Package.torch_version", "Unit.module", "Train.frozen", "Lora.targets",
+                          "ParamGroup.params", "Fp8.keep_bf16", "Checkpoint.format", "Checkpoint.export",
+                          "Model.hf_config", "Plugin.description", "Resources.node_selector"));
 }
 
 class CheckPathsTest : public testing::Test {

@@ -47,6 +47,10 @@ class PathMaker {
       checkpoint->set_dir(ToAbsolute("checkpoint.dir", checkpoint->dir(), /*is_directory=*/true));
       checkpoint->set_load(ToAbsolute("checkpoint.load", checkpoint->load(), /*is_directory=*/true));
     }
+    if (spec->train().has_lora()) {
+      v1::Lora* lora = spec->mutable_train()->mutable_lora();
+      lora->set_base_model(ToAbsolute("train.lora.base_model", lora->base_model(), /*is_directory=*/true));
+    }
     if (spec->has_data()) {
       Files("data.tokens", spec->mutable_data()->mutable_tokens());
       Files("data.validation", spec->mutable_data()->mutable_validation());

@@ -196,6 +196,11 @@ std::string MemoryText(const v1::Job& job) {
                       table.Render(2));
 }
 
+std::string LoraText(const v1::Lora& lora) {
+  const std::string base = lora.base_model().empty() ? "" : absl::StrCat(" of ", OneLine(lora.base_model()));
+  return absl::StrCat("adapters of rank ", lora.rank(), base);
+}
+
 // Newest first.
 std::string CheckpointText(const v1::Job& job, absl::Time now) {
   constexpr int kShown = 5;
@@ -350,6 +355,8 @@ std::string DescribeJob(const v1::Job& job, absl::Time now) {
   text += LedgerText(job.ledger());
   if (!job.submitter().empty()) absl::StrAppend(&text, "submitter: ", OneLine(job.submitter()), "\n");
   if (job.spec().priority() != 0) absl::StrAppend(&text, "priority:  ", job.spec().priority(), "\n");
+  if (job.spec().train().has_lora())
+    absl::StrAppend(&text, "LoRA:      ", LoraText(job.spec().train().lora()), "\n");
   if (!job.project().empty()) absl::StrAppend(&text, "project:   ", OneLine(job.project()), "\n");
   if (!job.labels().empty())
     absl::StrAppend(&text, "labels:    ", OneLine(LabelText(job.labels(), ", ")), "\n");

@@ -215,9 +215,13 @@ std::string PlanText(const v1::Plan& plan, bool program) {
                                            context > 1 ? absl::StrCat(", context parallel ", context) : "",
                                            tensor > 1 ? absl::StrCat(", tensor parallel ", tensor) : "",
                                            expert > 1 ? absl::StrCat(", expert parallel ", expert) : "");
+  const std::string trainable =
+      plan.trainable_parameters() == plan.parameters()
+          ? ""
+          : absl::StrCat(" (", HumanCount(static_cast<double>(plan.trainable_parameters())), " trainable)");
   std::string text =
       absl::StrCat(plan.resolved().name(), ": ", HumanCount(static_cast<double>(plan.parameters())),
-                   " parameters on ", plan.world_size(), " ranks", sharing, ", padding ",
+                   " parameters", trainable, " on ", plan.world_size(), " ranks", sharing, ", padding ",
                    absl::StrFormat("%.2f%%", 100 * plan.padding_ratio()), ", ",
                    absl::StrFormat("%.3g", plan.flops_per_step()), " FLOPs per step\n");
   TextTable choices({"FIELD", "VALUE", "REASON"});

@@ -41,7 +41,7 @@ class BuildWithStubs(build_py):
         from grpc_tools import protoc
 
         out = pathlib.Path(self.build_lib)
-        protos = [f"fsdpd/v1/{name}.proto" for name in ("job", "plan", "preflight", "telemetry", "event", "node_health",
+        protos = [f"fsdpd/v1/{name}.proto" for name in ("train", "job", "plan", "preflight", "telemetry", "event", "node_health",
                                                          "compute_times", "steps", "timeline", "trace", "coordinator", "reason",
                                                          "package")]
         command = ["protoc", f"-I{ROOT / 'proto'}", f"--python_out={out}", f"--pyi_out={out}", *protos]

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "base/mutex.h"
 
@@ -26,6 +27,22 @@ class Store {
 // Gets a value that `rank` sets; on timeout, the error names that rank.
 absl::StatusOr<std::string> GetFrom(Store* store, int64_t rank, const std::string& key,
                                     absl::Duration timeout);
+
+// A part of another store: all keys get a prefix. `store` must outlive it.
+class PrefixStore : public Store {
+ public:
+  PrefixStore(Store* store, std::string prefix) : store_(store), prefix_(std::move(prefix)) {}
+  absl::Status Set(const std::string& key, const std::string& value) override {
+    return store_->Set(prefix_ + key, value);
+  }
+  absl::StatusOr<std::string> Get(const std::string& key, absl::Duration timeout) override {
+    return store_->Get(prefix_ + key, timeout);
+  }
+
+ private:
+  Store* const store_;
+  const std::string prefix_;
+};
 
 // For ranks that are threads of one process.
 class LocalStore : public Store {

@@ -1,6 +1,7 @@
 #include "fsdp/engine/rank_run.h"
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_replace.h>
 #include <absl/time/clock.h>
 
 #include <optional>
@@ -9,7 +10,7 @@
 #include "base/check.h"
 #include "base/rank/flight_recorder.h"
 #include "base/text.h"
-#include "fsdp/checkpoint/job/hf_export.h"
+#include "fsdp/checkpoint/job/export.h"
 #include "fsdp/checkpoint/job/job_directory.h"
 #include "fsdp/engine/agreement.h"
 #include "fsdp/engine/checkpoint_choice.h"
@@ -60,13 +61,14 @@ DirectoryLock::Options DirectoryOf(const RankRun& run) {
 
 // Where an attempt starts.
 struct Start {
-  std::unique_ptr<Restore> restore;  // Null: fresh start.
+  std::unique_ptr<Restore> restore;     // Null: fresh start.
+  std::unique_ptr<Restore> base_model;  // Of a LoRA job. Null: initial values.
   v1::RestoredCheckpoint restored;
   std::vector<std::string> set_aside = {};  // As in ChosenCheckpoint.
 };
 
 // Files without checksums are compared between ranks.
-absl::Status AgreeOnStart(const RankRun& run, const std::string& path,
+absl::Status AgreeOnStart(const RankRun& run, Store* store, const std::string& path,
                           const absl::StatusOr<std::unique_ptr<Restore>>& restore) {
   OpenedFiles opened;
   opened.key = "restore/files";
@@ -74,13 +76,37 @@ absl::Status AgreeOnStart(const RankRun& run, const std::string& path,
   opened.kind = v1::ErrorClass::KIND_CONFIGURATION;
   opened.traits =
       restore.ok() ? absl::StatusOr<std::vector<std::string>>((*restore)->traits()) : restore.status();
-  return AgreeOnFiles(run.store, run.rank, static_cast<int>(run.plan->spec.mesh.world()), opened,
+  return AgreeOnFiles(store, run.rank, static_cast<int>(run.plan->spec.mesh.world()), opened,
                       kLongestFileWait);
+}
+
+// The frozen weights of a LoRA job, in any format that checkpoint.load accepts.
+absl::StatusOr<std::unique_ptr<Restore>> FindBaseModel(const RankRun& run) {
+  Spec spec = run.plan->spec;
+  spec.checkpoint = {};
+  spec.checkpoint.load = spec.lora.base_model;
+  spec.checkpoint.load_optimizer = false;
+  PrefixStore store(run.store, "base_model/");
+  const absl::StatusOr<std::optional<ChosenCheckpoint>> chosen =
+      ChooseCheckpoint(spec, /*job=*/"", /*known_step=*/0, &store, run.rank);
+  if (!chosen.ok()) {
+    const std::string why =
+        absl::StrReplaceAll(chosen.status().message(), {{"checkpoint.load", "train.lora.base_model"}});
+    return WithFileCause(v1::ErrorClass::KIND_CONFIGURATION, /*by_all=*/false,
+                         absl::Status(chosen.status().code(), why));
+  }
+  FSDPD_CHECK(chosen->has_value());
+  absl::StatusOr<std::unique_ptr<Restore>> base = Restore::OpenBaseModel(*run.plan, (*chosen)->path);
+  FSDPD_RETURN_IF_ERROR(AgreeOnStart(run, &store, (*chosen)->path, base));
+  return base;
 }
 
 absl::StatusOr<Start> FindStart(const RankRun& run) {
   const CheckpointConfig& checkpoint = run.plan->spec.checkpoint;
   Start start;
+  if (!run.plan->spec.lora.base_model.empty()) {
+    FSDPD_ASSIGN_OR_RETURN(start.base_model, FindBaseModel(run));
+  }
   if (checkpoint.dir.empty() && checkpoint.load.empty()) return start;
   constexpr auto kKind = v1::ErrorClass::KIND_CONFIGURATION;
   const absl::StatusOr<std::optional<ChosenCheckpoint>> named =
@@ -94,7 +120,7 @@ absl::StatusOr<Start> FindStart(const RankRun& run) {
   absl::StatusOr<std::unique_ptr<Restore>> restore = Restore::Open(*run.plan, chosen->path, chosen->own);
   // The job's own checkpoints were verified with checksums, so all ranks read the same.
   FSDPD_RETURN_IF_ERROR(chosen->own ? WithFileCause(kKind, /*by_all=*/true, restore.status())
-                                    : AgreeOnStart(run, chosen->path, restore));
+                                    : AgreeOnStart(run, run.store, chosen->path, restore));
   start.restore = *std::move(restore);
   start.restored.set_step(start.restore->state().step);
   start.restored.set_path(chosen->path);
@@ -108,18 +134,18 @@ absl::StatusOr<Start> FindStart(const RankRun& run) {
 void Export(const RankRun& run, const DirectoryLock& directory) {
   const Spec& spec = run.plan->spec;
   const absl::Time begin = absl::Now();
-  HfExport what;
+  JobExport what;
   what.job = run.label.job;
   what.attempt = run.label.attempt;
   what.checkpoint = CheckpointPath(spec.checkpoint.dir, spec.steps);
   what.package_dir = run.package_dir;
   what.stopped = [&run] { return run.stop->load(); };
   what.may_commit = [&directory] { return directory.CheckHeld(); };
-  const absl::StatusOr<int64_t> bytes = ExportHf(spec, what);
+  const absl::StatusOr<int64_t> bytes = ExportJob(spec, what);
   v1::SavedCheckpoint exported;
-  exported.set_format("hf");
+  exported.set_format(spec.checkpoint.export_format);
   exported.set_step(spec.steps);
-  exported.set_path(HfExportPath(spec.checkpoint.dir));
+  exported.set_path(ExportPath(spec.checkpoint));
   exported.set_seconds(absl::ToDoubleSeconds(absl::Now() - begin));
   exported.set_unix_nanos(absl::GetCurrentTimeNanos());
   if (bytes.ok()) {
@@ -147,7 +173,7 @@ absl::Status Train(const RankRun& run, Trainer* trainer, const DirectoryLock* di
   const PhaseScope ending(run.flight, FlightPhase::kEnding);
   trainer->AwaitOthers();  // They may still read what this rank sent last.
   // The directory is still locked, and no other rank waits for the export.
-  if (run.rank == 0 && run.plan->spec.checkpoint.exports_hf) Export(run, *directory);
+  if (run.rank == 0 && !run.plan->spec.checkpoint.export_format.empty()) Export(run, *directory);
   return absl::OkStatus();
 }
 
@@ -211,6 +237,7 @@ absl::Status RunRank(RankRun run) {
   TrainerOptions options = OptionsOf(&run);
   options.mesh = std::move(mesh);
   options.restore = start.restore.get();
+  options.base_model = start.base_model.get();
   options.directory = directory.get();
   options.snapshot_memory = std::move(snapshot_memory);
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer, Trainer::Make(std::move(options)));
@@ -221,7 +248,9 @@ absl::Status RunRank(RankRun run) {
     const std::vector<std::string>& notes = start.restore->notes();
     start.restored.mutable_notes()->Assign(notes.begin(), notes.end());
   }
-  start.restore.reset();  // Open files would keep the disk space of a checkpoint that is removed later.
+  // Open files would keep the disk space of a checkpoint that is removed later.
+  start.restore.reset();
+  start.base_model.reset();
   const absl::Status status = Train(run, trainer.get(), directory.get(), resumes ? &start.restored : nullptr);
   if (!status.ok()) {
     if (run.on_failed) run.on_failed(status);

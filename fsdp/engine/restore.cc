@@ -4,8 +4,10 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
+#include <absl/strings/strip.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
@@ -17,12 +19,16 @@
 #include "base/limits.h"
 #include "base/parallel_for.h"
 #include "base/text.h"
+#include "fsdp/checkpoint/format/json.h"
 #include "fsdp/checkpoint/hf/hf_store.h"
-#include "fsdp/checkpoint/job/job_file.h"
+#include "fsdp/checkpoint/hf/peft_config.h"
 #include "fsdp/checkpoint/job/origin_check.h"
 #include "fsdp/checkpoint/job/start_kind.h"
+#include "fsdp/checkpoint/names/job_keys.h"
+#include "fsdp/data/input_file.h"
 #include "fsdp/engine/error_cause.h"
 #include "fsdp/optimizer/fp8_moments.h"
+#include "fsdp/plan/model/lora_facts.h"
 #include "fsdp/torch/scalar_type.h"
 #include "fsdp/torch/serial_copy.h"
 #include "fsdp/torch/torch_status.h"
@@ -75,6 +81,12 @@ std::vector<Chunk> MomentChunks(const Plan& plan, const MeshPosition& position) 
   return chunks;
 }
 
+bool HasAdapters(const DcpIndex& index) {
+  return std::any_of(index.tensors.begin(), index.tensors.end(), [](const DcpTensor& tensor) {
+    return absl::StartsWith(tensor.name, kNativePrefix) && absl::EndsWith(tensor.name, LoraAName(""));
+  });
+}
+
 absl::Status DifferentJobError(const std::string& path, const char* what,
                                std::vector<std::string> differences) {
   if (const size_t count = differences.size(); count > kMaxDifferences) {
@@ -93,7 +105,8 @@ absl::StatusOr<std::unique_ptr<Restore>> Restore::Open(const Plan& plan, const s
   StartKind kind = StartKind::kTraining;
   if (!own) {
     FSDPD_ASSIGN_OR_RETURN(kind, KindOfStart(path, plan.spec.model));
-    FSDPD_ASSIGN_OR_RETURN(restore->parameters_only_, TakesParametersOnly(plan.spec.checkpoint, path, kind));
+    FSDPD_ASSIGN_OR_RETURN(const bool only, TakesParametersOnly(plan.spec.checkpoint, path, kind));
+    if (only) restore->part_ = LoadedPart::kParameters;
   }
   FSDPD_RETURN_IF_ERROR(kind == StartKind::kForeign ? restore->OpenForeign(path)
                                                     : restore->OpenNative(path, own));
@@ -111,6 +124,15 @@ absl::StatusOr<std::unique_ptr<Restore>> Restore::Open(const Plan& plan, const s
   return restore;
 }
 
+absl::StatusOr<std::unique_ptr<Restore>> Restore::OpenBaseModel(const Plan& plan, const std::string& path) {
+  std::unique_ptr<Restore> restore(new Restore(plan));
+  restore->part_ = LoadedPart::kBaseModel;
+  FSDPD_ASSIGN_OR_RETURN(const StartKind kind, KindOfStart(path, plan.spec.model));
+  FSDPD_RETURN_IF_ERROR(kind == StartKind::kForeign ? restore->OpenForeign(path)
+                                                    : restore->OpenNative(path, /*own=*/false));
+  return restore;
+}
+
 absl::Status Restore::OpenNative(const std::string& path, bool own) {
   FSDPD_ASSIGN_OR_RETURN(native_, DcpReader::Open(path));
   FSDPD_ASSIGN_OR_RETURN(const std::string spec, ReadJobSpec(*native_));
@@ -118,14 +140,20 @@ absl::Status Restore::OpenNative(const std::string& path, bool own) {
   if (spec.empty())
     AddNote("it does not record its model: heads, positions and norms could not be compared with this job's");
   std::vector<std::string> differences = std::move(origin.model);
-  for (std::string& each :
-       DifferencesOf(plan_.spec, plan_.full_layout(), native_->index(), !parameters_only_))
+  if (plan_.spec.lora.enabled() && part_ != LoadedPart::kBaseModel && !HasAdapters(native_->index())) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "checkpoint.load: ", path, " has no adapters; set train.lora.base_model for the model's weights"));
+  }
+  for (std::string& each : DifferencesOf(plan_.spec, plan_.full_layout(), native_->index(), part_))
     differences.push_back(std::move(each));
   if (!differences.empty()) {
-    return DifferentJobError(path, parameters_only_ ? "model" : "model and optimizer",
+    return DifferentJobError(path, parameters_only() ? "model" : "model and optimizer",
                              std::move(differences));
   }
-  if (parameters_only_) return absl::OkStatus();
+  if (part_ != LoadedPart::kBaseModel) {
+    FSDPD_ASSIGN_OR_RETURN(base_model_, ReadBaseModel(*native_));
+  }
+  if (parameters_only()) return absl::OkStatus();
   if (!own) {
     for (const std::string& each : origin.run) AddNote(each);
   }
@@ -147,7 +175,41 @@ void Restore::CompareData(const std::vector<std::string>& here) {
     AddNote(absl::StrCat(changed.size() - kMaxNamed, " more token or mask files have changed"));
 }
 
+absl::Status Restore::CheckBaseModel(const std::string& here) const {
+  const auto type = [](absl::string_view label) { return label.substr(0, label.find(' ')); };
+  const auto hash = [&](absl::string_view label) {
+    absl::ConsumePrefix(&label, absl::StrCat(type(label), " "));
+    return label.substr(0, label.find(' '));
+  };
+  // Weights that are stored in another type have other bits.
+  if (base_model_.empty() || type(base_model_) != type(here) || hash(base_model_) == hash(here))
+    return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("train.lora.base_model: the adapters were trained with other frozen weights (got ", here,
+                   ", want ", base_model_, "); use the same base model, or leave checkpoint.load out"));
+}
+
+// Adapters of PEFT.
+absl::Status Restore::OpenPeft(const std::string& path) {
+  const absl::StatusOr<std::string> config =
+      ReadInputFile(absl::StrCat(path, "/", kPeftConfigName), JsonLimits().bytes);
+  if (absl::IsNotFound(config.status())) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("checkpoint.load: ", path, " has no ", kPeftConfigName,
+                     ", so it is not an adapter; set train.lora.base_model for the model's weights"));
+  }
+  FSDPD_RETURN_IF_ERROR(config.status());
+  FSDPD_ASSIGN_OR_RETURN(std::vector<std::string> differences, ComparePeftConfig(*config, plan_.spec.lora));
+  for (std::string& each : differences) each = absl::StrCat(kPeftConfigName, ": ", each);
+  FSDPD_ASSIGN_OR_RETURN(foreign_, ParamSource::OpenAdapters(path, plan_.spec.model, plan_.spec.lora));
+  FSDPD_ASSIGN_OR_RETURN(traits_, foreign_->Traits());
+  for (const DcpViolation& violation : foreign_->violations())
+    differences.push_back(absl::StrCat(violation.where, ": ", violation.what));
+  return differences.empty() ? absl::OkStatus() : DifferentJobError(path, "adapters", std::move(differences));
+}
+
 absl::Status Restore::OpenForeign(const std::string& path) {
+  if (plan_.spec.lora.enabled() && part_ != LoadedPart::kBaseModel) return OpenPeft(path);
   FSDPD_ASSIGN_OR_RETURN(foreign_, ParamSource::Open(path, plan_.spec.model));
   FSDPD_ASSIGN_OR_RETURN(traits_, foreign_->Traits());
   FSDPD_ASSIGN_OR_RETURN(std::optional<std::vector<std::string>> config,
@@ -244,7 +306,7 @@ absl::Status Restore::FirstError() const {
 }
 
 absl::Status Restore::Finish(const MeshPosition& position, const ShardedParams& params) const {
-  if (parameters_only_) {
+  if (parameters_only()) {
     FSDPD_RETURN_IF_ERROR(FirstError());
     return foreign_ != nullptr ? foreign_->CheckUnchanged() : absl::OkStatus();
   }

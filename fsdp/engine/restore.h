@@ -1,6 +1,7 @@
 // Restore: reads a checkpoint into a rank. Reads only the elements that the rank owns, whatever world size
 // and strategy wrote the checkpoint, and the training state. The source is a native checkpoint, or parameters
-// in a foreign format (param_source.h).
+// in a foreign format (param_source.h). A LoRA job restores twice: the frozen weights from
+// train.lora.base_model, and its adapters.
 //
 // Call order: Open, then Initial() for the parameters that the trainer makes, then Finish().
 //
@@ -18,6 +19,7 @@
 #include "base/mutex.h"
 #include "fsdp/checkpoint/convert/param_source.h"
 #include "fsdp/checkpoint/dcp/dcp_reader.h"
+#include "fsdp/checkpoint/job/job_file.h"
 #include "fsdp/checkpoint/job/training_state.h"
 #include "fsdp/optimizer/sharded_params.h"
 #include "fsdp/plan/plan.h"
@@ -29,6 +31,8 @@ class Restore {
   // `own`: written by this job, which resumes with its whole state, even after its last step. For any other
   // checkpoint the spec says how much is loaded; with parameters only, state() is that of a fresh start.
   static absl::StatusOr<std::unique_ptr<Restore>> Open(const Plan& plan, const std::string& path, bool own);
+  // The frozen weights of a LoRA job.
+  static absl::StatusOr<std::unique_ptr<Restore>> OpenBaseModel(const Plan& plan, const std::string& path);
 
   const TrainingState& state() const { return state_; }
 
@@ -37,6 +41,10 @@ class Restore {
   // Adds a note for each token file that has changed since the checkpoint was saved. `here`:
   // RankData::Traits().
   void CompareData(const std::vector<std::string>& here);
+
+  // LoRA: FAILED_PRECONDITION if the adapters were trained with other frozen weights than `here`
+  // (JobLabel::base_model).
+  absl::Status CheckBaseModel(const std::string& here) const;
 
   // Properties of opened files that have no checksums, for AgreeOnFiles().
   const std::vector<std::string>& traits() const { return traits_; }
@@ -52,8 +60,10 @@ class Restore {
  private:
   explicit Restore(const Plan& plan) : plan_(plan) {}
 
+  bool parameters_only() const { return part_ != LoadedPart::kTraining; }
   absl::Status OpenNative(const std::string& path, bool own);
   absl::Status OpenForeign(const std::string& path);
+  absl::Status OpenPeft(const std::string& path);
   void AddNote(const std::string& note);
   // In the dtype of the file. ReadNative() converts to fp32.
   at::Tensor ReadStored(const std::string& key, int64_t begin, int64_t elements) const;
@@ -67,10 +77,11 @@ class Restore {
   const Plan& plan_;
   std::unique_ptr<DcpReader> native_;  // Either this or foreign_ is set.
   std::unique_ptr<ParamSource> foreign_;
-  bool parameters_only_ = false;
+  LoadedPart part_ = LoadedPart::kTraining;
   TrainingState state_;
   std::vector<std::string> notes_, traits_;
   std::vector<std::string> data_;  // JobLabel::data of a resumed run.
+  std::string base_model_;         // JobLabel::base_model of it; empty: unknown.
 
   mutable Mutex mutex_;
   mutable absl::Status first_error_ ABSL_GUARDED_BY(mutex_);

@@ -9,8 +9,10 @@
 
 #include "base/check.h"
 #include "base/errno_status.h"
+#include "fsdp/checkpoint/job/job_directory.h"
 #include "fsdp/comm/window.h"
 #include "fsdp/engine/bad_step.h"
+#include "fsdp/engine/base_fingerprint.h"
 #include "fsdp/engine/error_cause.h"
 #include "fsdp/model/model.h"
 #include "fsdp/optimizer/learning_rate.h"
@@ -113,6 +115,44 @@ void Describe(const Plan& plan, FlightRecorder* flight) {
   flight->Describe(lanes, NamesOf(plan.program, plan.layout), NamesOf(plan.evaluation, plan.layout));
 }
 
+// Parameters from the restores, and all others from the job's or the units' initial values.
+absl::StatusOr<ShardedParams> InitialParams(const TrainerOptions& options,
+                                            const std::vector<std::unique_ptr<Unit>>& units,
+                                            const MeshPosition& position, at::Device device) {
+  const Plan& plan = *options.plan;
+  const auto source = [&](int unit, int param) {
+    const bool of_base = plan.spec.lora.enabled() && !plan.model.units[unit].params[param].trainable;
+    const Restore* restore = of_base ? options.base_model : options.restore;
+    return restore != nullptr ? restore->Initial() : options.initial;
+  };
+  const auto numbers = [&](int unit, int param) -> std::optional<kernels::NormalNumbers> {
+    if (source(unit, param)) return std::nullopt;
+    return units[unit]->InitialNumbers(param, plan.spec.seed);
+  };
+  const auto initial = [&](int unit, int param, int64_t begin, int64_t elements) {
+    if (const InitialValues from = source(unit, param)) return from(unit, param, begin, elements);
+    return units[unit]->InitialValue(param, plan.spec.seed, begin, elements);
+  };
+  FSDPD_ASSIGN_OR_RETURN(ShardedParams params,
+                         ShardedParams::Make(plan.spec, plan.layout, position, device, initial, numbers));
+  for (const Restore* restore : {options.base_model, options.restore}) {
+    if (restore != nullptr) FSDPD_RETURN_IF_ERROR(restore->Finish(position, params));
+  }
+  return params;
+}
+
+absl::Status IdentifyBaseModel(TrainerOptions* options, const MeshPosition& position,
+                               const ShardedParams& params) {
+  const Plan& plan = *options->plan;
+  FSDPD_ASSIGN_OR_RETURN(options->label.base_model,
+                         FingerprintOfBase(plan.layout, position, params, options->store, kLongestFileWait));
+  if (!plan.spec.lora.base_model.empty())
+    absl::StrAppend(&options->label.base_model, " ", plan.spec.lora.base_model);
+  if (options->restore == nullptr) return absl::OkStatus();
+  return WithCause(v1::ErrorClass::KIND_CONFIGURATION, /*permanent=*/true,
+                   options->restore->CheckBaseModel(options->label.base_model));
+}
+
 absl::Status AtStep(int64_t step, const absl::Status& status) {
   if (status.ok()) return status;
   return Annotated(status, absl::StrCat("step ", step, ": "));
@@ -146,18 +186,9 @@ absl::Status Trainer::Initialize(TrainerOptions* given, std::unique_ptr<Trainer>
   FSDPD_ASSIGN_OR_RETURN(options.label.data, TokenFilesOf(options, data));
   FSDPD_ASSIGN_OR_RETURN(Arena arena, MakeArena(options, device));
   FSDPD_ASSIGN_OR_RETURN(auto units, UnitsOf(options, device));
-  InitialValues initial = options.restore != nullptr ? options.restore->Initial() : options.initial;
-  InitialNumbers numbers;
-  if (!initial) {
-    numbers = [&](int unit, int param) { return units[unit]->InitialNumbers(param, plan.spec.seed); };
-    initial = [&](int unit, int param, int64_t begin, int64_t elements) {
-      return units[unit]->InitialValue(param, plan.spec.seed, begin, elements);
-    };
-  }
-  FSDPD_ASSIGN_OR_RETURN(ShardedParams params,
-                         ShardedParams::Make(plan.spec, plan.layout, position, device, initial, numbers));
-  if (options.restore != nullptr) FSDPD_RETURN_IF_ERROR(options.restore->Finish(position, params));
-  options.restore = nullptr;
+  FSDPD_ASSIGN_OR_RETURN(ShardedParams params, InitialParams(options, units, position, device));
+  if (plan.spec.lora.enabled()) FSDPD_RETURN_IF_ERROR(IdentifyBaseModel(&options, position, params));
+  options.restore = options.base_model = nullptr;
   std::unique_ptr<HostArenaFuture> snapshot_memory = std::move(options.snapshot_memory);
   made->reset(new Trainer(std::move(options), std::move(data), std::move(arena), std::move(params)));
   Trainer* const trainer = made->get();

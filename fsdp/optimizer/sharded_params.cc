@@ -202,7 +202,8 @@ void ShardedParams::CopyTo(std::vector<float>* model,
   for (size_t b = 0; b < layout_->buckets.size(); ++b) {
     const Bucket& bucket = layout_->buckets[b];
     if (!HasFirstCopy(bucket, position_)) continue;
-    const at::Tensor main = buckets_[b].split.defined() ? buckets_[b].split.Read() : buckets_[b].main.cpu();
+    const BucketShard& shard = buckets_[b];
+    const at::Tensor main = shard.split.defined() ? shard.split.Read() : shard.main.cpu().to(at::kFloat);
     for (const BucketPiece& piece : PiecesOf(bucket, MainRange(bucket, position_))) {
       const ParamSlot& slot = bucket.params[piece.slot];
       const float* from = main.const_data_ptr<float>() + piece.range_begin;

@@ -281,6 +281,9 @@ v1::Plan ToProto(const Plan& plan) {
   if (plan.layout.units.empty()) return proto;
   proto.set_world_size(plan.spec.mesh.world());
   proto.set_parameters(plan.full_layout().elements());
+  for (const Bucket& bucket : plan.full_layout().buckets) {
+    if (bucket.trainable) proto.set_trainable_parameters(proto.trainable_parameters() + ParametersOf(bucket));
+  }
   proto.set_padding_ratio(plan.full_layout().padding_ratio());
   *proto.mutable_memory() = ToProto(plan.memory);
   if (plan.stages == nullptr) AddUnits(plan, plan, 0, static_cast<int>(plan.layout.units.size()), &proto);

@@ -59,6 +59,15 @@ std::string EvaluationText(const EvaluationConfig& evaluation) {
                          evaluation.samples == 0 ? "all" : absl::StrCat(evaluation.samples));
 }
 
+std::string FrozenText(const Spec& spec) {
+  if (!spec.lora.enabled()) return spec.frozen.empty() ? "none" : absl::StrJoin(spec.frozen, ", ");
+  const LoraConfig& lora = spec.lora;
+  const std::string targets = lora.targets.empty() ? "all linear layers" : absl::StrJoin(lora.targets, ", ");
+  return absl::StrFormat("all but LoRA adapters: rank %d, scale %g, of %s; weights from %s", lora.rank,
+                         lora.scale(), targets,
+                         lora.base_model.empty() ? "the initialization" : lora.base_model);
+}
+
 std::string OptimizerText(const OptimizerConfig& optimizer) {
   const std::string groups =
       optimizer.groups.empty() ? "" : absl::StrFormat(", %d groups", optimizer.groups.size());
@@ -162,7 +171,7 @@ Rows RowsOf(const Plan& plan, const v1::RankLaunch& launch) {
       {"optimizer", OptimizerText(spec.optimizer)},
       {"clip_norm", spec.optimizer.clip_norm > 0 ? absl::StrFormat("%g", spec.optimizer.clip_norm) : "none"},
       {"schedule", ScheduleText(spec.schedule)},
-      {"frozen", spec.frozen.empty() ? "none" : absl::StrJoin(spec.frozen, ", ")},
+      {"frozen", FrozenText(spec)},
       {"precision", PrecisionText(spec)},
       {"strategy", StrategyText(plan)},
       {"prefetch", HumanBytes(spec.prefetch_bytes)},

@@ -8,6 +8,7 @@ hour. With families, it renews only their rows.
 """
 
 import inspect
+import functools
 import json
 import multiprocessing
 import os
@@ -154,11 +155,19 @@ def result_of(family):
     return False, False, note_of(lines[-1])
 
 
+@functools.lru_cache(maxsize=None)
+def processes():
+    """Context whose processes start with the libraries, and without the threads of this one."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["transformers", "fsdpd.model.export"])
+    return context
+
+
 def run(family, *flags):
     """Exit code, and what the check reports."""
     with tempfile.TemporaryDirectory(prefix="fsdpd-survey-") as path:
         directory = pathlib.Path(path)
-        process = multiprocessing.get_context("fork").Process(target=check, args=(family, directory, flags))
+        process = processes().Process(target=check, args=(family, directory, flags))
         process.start()
         process.join(LIMIT_S)
         if process.is_alive():
@@ -217,10 +226,6 @@ def main():
     from harness import wheel
 
     sys.path.insert(0, str(wheel.installed()))
-    # Processes of families start with these libraries.
-    import transformers  # noqa: F401
-    from fsdpd.model import export  # noqa: F401
-
     PAGE.write_text(page(sys.argv[1:]))
 
 

@@ -109,7 +109,8 @@ def run_ours(directory, made, start, *flags):
 def run_message(directory, message, start, *flags):
     spec, weights = directory / "job.json", directory / "weights.out"
     spec.write_text(json_format.MessageToJson(message))
-    command = [program("fsdp/engine/train_local"), "--spec", spec, "--weights", start, "--dump-weights", weights, *flags]
+    command = [program("fsdp/engine/train_local"), "--spec", spec, *(["--weights", start] if start else []), "--dump-weights", weights,
+               *flags]
     done = subprocess.run([str(each) for each in command], capture_output=True, text=True, timeout=100,
                           env={"OMP_NUM_THREADS": "1", **os.environ})
     assert done.returncode == 0, done.stderr

@@ -114,7 +114,7 @@ def test_api_is_compatible_with_the_newest_release():
 @pytest.mark.parametrize("file, old, new", [
     ("coordinator.proto", "int64 revision = 5;", "int32 revision = 5;"),
     ("coordinator.proto", "int64 revision = 5;", "int64 revision = 999;"),
-    ("job.proto", "  optional int64 steps = 1;", "  optional int64 count = 1;"),
+    ("train.proto", "  optional int64 steps = 1;", "  optional int64 count = 1;"),
     ("reason.proto", "REASON_JOB_ENDED = 20;", "REASON_JOB_OVER = 20;"),
     ("coordinator.proto", "rpc GetJob(GetJobRequest)", "rpc FindJob(GetJobRequest)"),
 ], ids=["another type", "another number", "another name in JSON", "another name of a value", "another call"])

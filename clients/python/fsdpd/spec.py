@@ -152,6 +152,8 @@ def _make_absolute(spec: JobSpec, directory: pathlib.Path, made: SpecText, reade
     if spec.HasField("checkpoint"):
         spec.checkpoint.dir = absolute(spec.checkpoint.dir, "checkpoint.dir")
         spec.checkpoint.load = absolute(spec.checkpoint.load, "checkpoint.load")
+    if spec.train.HasField("lora"):
+        spec.train.lora.base_model = absolute(spec.train.lora.base_model, "train.lora.base_model")
     if spec.model.WhichOneof("source") == "plugin":
         spec.model.plugin.path = absolute(spec.model.plugin.path, "model.plugin.path")
     if spec.model.WhichOneof("source") == "package":

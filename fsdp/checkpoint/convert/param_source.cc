@@ -10,6 +10,8 @@
 #include "fsdp/checkpoint/convert/convert_state.h"
 #include "fsdp/checkpoint/dcp/dcp_reader.h"
 #include "fsdp/checkpoint/format/number_cast.h"
+#include "fsdp/checkpoint/hf/hf_store.h"
+#include "fsdp/checkpoint/names/adapter_names.h"
 
 namespace fsdpd {
 
@@ -22,6 +24,14 @@ absl::StatusOr<std::unique_ptr<ParamSource>> ParamSource::Open(const std::string
                                                                const ModelConfig& model) {
   FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<TensorReader> reader, OpenStore(directory));
   return Of(std::move(reader), model);
+}
+
+absl::StatusOr<std::unique_ptr<ParamSource>> ParamSource::OpenAdapters(const std::string& directory,
+                                                                       const ModelConfig& model,
+                                                                       const LoraConfig& lora) {
+  FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<TensorReader> reader, OpenHfDirectory(directory));
+  ParamMatch match = MatchAll(*reader, AdapterParamsOf(model, lora));
+  return std::unique_ptr<ParamSource>(new ParamSource(std::move(reader), std::move(match), HeadRows(model)));
 }
 
 absl::StatusOr<std::unique_ptr<ParamSource>> ParamSource::Of(std::shared_ptr<const TensorReader> reader,

@@ -29,6 +29,10 @@ class ParamSource {
   // `model` is Llama, GPT-2 or a package.
   static absl::StatusOr<std::unique_ptr<ParamSource>> Open(const std::string& directory,
                                                            const ModelConfig& model);
+  // LoRA adapters of PEFT. `model` is of the Llama family.
+  static absl::StatusOr<std::unique_ptr<ParamSource>> OpenAdapters(const std::string& directory,
+                                                                   const ModelConfig& model,
+                                                                   const LoraConfig& lora);
   // For a directory that is already open.
   static absl::StatusOr<std::unique_ptr<ParamSource>> Of(std::shared_ptr<const TensorReader> reader,
                                                          const ModelConfig& model);

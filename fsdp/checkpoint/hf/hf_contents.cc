@@ -30,8 +30,10 @@ class Look {
     const std::string path = PathOf(kHfIndexName);
     const absl::StatusOr<std::unique_ptr<InputFile>> index = InputFile::Open(path);
     if (absl::IsNotFound(index.status())) {
-      FSDPD_RETURN_IF_ERROR(InputFile::Open(PathOf(kHfSingleName)).status());
-      FSDPD_RETURN_IF_ERROR(AddFile(kHfSingleName, nullptr));
+      const absl::Status single = InputFile::Open(PathOf(kHfSingleName)).status();
+      const bool peft = absl::IsNotFound(single) && InputFile::Open(PathOf(kPeftWeightsName)).ok();
+      if (!peft) FSDPD_RETURN_IF_ERROR(single);
+      FSDPD_RETURN_IF_ERROR(AddFile(peft ? kPeftWeightsName : kHfSingleName, nullptr));
     } else {
       FSDPD_RETURN_IF_ERROR(index.status());
       Named named;

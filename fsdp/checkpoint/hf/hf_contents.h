@@ -1,6 +1,6 @@
-// Contents of a safetensors directory (one file, or several with an index), and all violations that can be
-// found without reading tensor data. Reading rejects a directory with violations (hf_store.h); `fsdpctl ckpt`
-// shows them.
+// Contents of a safetensors directory (one file, or several with an index; or adapters of PEFT), and all
+// violations that can be found without reading tensor data. Reading rejects a directory with violations
+// (hf_store.h); `fsdpctl ckpt` shows them.
 //
 // Violations: an invalid index, or one that names missing files or tensors; a tensor in two files; a header
 // that is invalid, has gaps or overlaps, or points past the end of the file; unsupported types; sizes that do
@@ -23,6 +23,7 @@
 namespace fsdpd {
 
 inline constexpr char kHfSingleName[] = "model.safetensors";
+inline constexpr char kPeftWeightsName[] = "adapter_model.safetensors";
 inline constexpr char kHfIndexName[] = "model.safetensors.index.json";
 
 struct HfFile {

@@ -101,8 +101,12 @@ class HfTensorReader : public TensorReader {
 
 class HfTensorWriter : public TensorWriter {
  public:
-  HfTensorWriter(std::string directory, std::vector<size_t> begins, std::string config)
-      : TensorWriter(std::move(begins)), directory_(std::move(directory)), config_(std::move(config)) {}
+  HfTensorWriter(std::string directory, std::vector<size_t> begins, std::string config,
+                 const HfFileNames& names)
+      : TensorWriter(std::move(begins)),
+        directory_(std::move(directory)),
+        config_(std::move(config)),
+        names_(names) {}
 
   ~HfTensorWriter() override {
     for (const File& file : files_) {
@@ -163,7 +167,7 @@ class HfTensorWriter : public TensorWriter {
   absl::Status Finish() override {
     FSDPD_RETURN_IF_ERROR(FinishFiles());
     if (files_.size() > 1) FSDPD_RETURN_IF_ERROR(ReplaceFile(directory_, kHfIndexName, IndexText()));
-    if (!config_.empty()) FSDPD_RETURN_IF_ERROR(ReplaceFile(directory_, kHfConfigName, config_));
+    if (!config_.empty()) FSDPD_RETURN_IF_ERROR(ReplaceFile(directory_, names_.config, config_));
     return SyncDirectory(directory_);
   }
 
@@ -183,7 +187,7 @@ class HfTensorWriter : public TensorWriter {
 
   std::string NameOf(size_t number) const {
     return begins_.size() == 1
-               ? kHfSingleName
+               ? names_.weights
                : absl::StrFormat("model-%05d-of-%05d.safetensors", number + 1, begins_.size());
   }
 
@@ -203,6 +207,7 @@ class HfTensorWriter : public TensorWriter {
 
   const std::string directory_;
   const std::string config_;
+  const HfFileNames names_;
   std::vector<SafetensorsEntry> entries_;
   std::vector<uint32_t> crc32_;  // By entry, for those that were written.
   std::vector<File> files_;
@@ -245,10 +250,11 @@ absl::StatusOr<std::unique_ptr<TensorReader>> OpenHfDirectory(const std::string&
 absl::StatusOr<std::unique_ptr<TensorWriter>> MakeHfWriter(const std::string& directory,
                                                            const std::vector<StoredTensor>& tensors,
                                                            int64_t file_bytes, const std::string& config,
-                                                           const std::vector<CompleteFile>& whole) {
+                                                           const std::vector<CompleteFile>& whole,
+                                                           const HfFileNames& names) {
   std::vector<int64_t> bytes;
   for (const StoredTensor& tensor : tensors) bytes.push_back(tensor.bytes);
-  auto writer = std::make_unique<HfTensorWriter>(directory, FileBegins(bytes, file_bytes), config);
+  auto writer = std::make_unique<HfTensorWriter>(directory, FileBegins(bytes, file_bytes), config, names);
   FSDPD_RETURN_IF_ERROR(writer->Create(tensors, whole));
   return writer;
 }

@@ -15,6 +15,8 @@
 #include <vector>
 
 #include "fsdp/checkpoint/format/tensor_store.h"
+#include "fsdp/checkpoint/hf/hf_contents.h"
+#include "fsdp/checkpoint/hf/peft_config.h"
 
 namespace fsdpd {
 
@@ -25,6 +27,14 @@ absl::StatusOr<std::unique_ptr<TensorReader>> OpenHfDirectory(const std::string&
 // Whether it has weights in any format; if so, OpenHfDirectory() reports what is wrong with them.
 bool HasHfWeights(const std::string& directory);
 
+// File names of a directory: of a model, or of PEFT's adapters, which are always one file.
+struct HfFileNames {
+  const char* weights;
+  const char* config;
+};
+inline constexpr HfFileNames kHfModelNames = {kHfSingleName, kHfConfigName};
+inline constexpr HfFileNames kPeftNames = {kPeftWeightsName, kPeftConfigName};
+
 // Writes "model.safetensors" if everything fits into `file_bytes`, else "model-00001-of-00002.safetensors"
 // and so on, with model.safetensors.index.json. `config` is the content of config.json. `whole`: complete
 // files of an earlier writer for the same tensors. REQUIRES: the directory exists and has nothing but
@@ -32,6 +42,7 @@ bool HasHfWeights(const std::string& directory);
 absl::StatusOr<std::unique_ptr<TensorWriter>> MakeHfWriter(const std::string& directory,
                                                            const std::vector<StoredTensor>& tensors,
                                                            int64_t file_bytes, const std::string& config,
-                                                           const std::vector<CompleteFile>& whole = {});
+                                                           const std::vector<CompleteFile>& whole = {},
+                                                           const HfFileNames& names = kHfModelNames);
 
 }  // namespace fsdpd

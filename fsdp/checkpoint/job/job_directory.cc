@@ -56,8 +56,11 @@ bool IsUnfinished(const std::string& name) {
 
 // "hf.2.part".
 bool IsUnfinishedExport(absl::string_view name) {
-  return absl::ConsumePrefix(&name, absl::StrCat(kExportName, ".")) && absl::ConsumeSuffix(&name, ".part") &&
-         !name.empty() && std::all_of(name.begin(), name.end(), absl::ascii_isdigit);
+  const bool is_export = std::any_of(
+      std::begin(kExportNames), std::end(kExportNames),
+      [&name](const char* format) { return absl::ConsumePrefix(&name, absl::StrCat(format, ".")); });
+  return is_export && absl::ConsumeSuffix(&name, ".part") && !name.empty() &&
+         std::all_of(name.begin(), name.end(), absl::ascii_isdigit);
 }
 
 // Whether it is a checkpoint file, except for .metadata, which is removed first.

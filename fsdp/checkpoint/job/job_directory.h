@@ -26,8 +26,8 @@ struct FoundCheckpoint {
 
 std::string CheckpointPath(const std::string& dir, int64_t step);
 
-// The export of a job (hf_export.h): DIR/hf, and DIR/hf.ATTEMPT.part until it is complete.
-inline constexpr char kExportName[] = "hf";
+// The export of a job (export.h): DIR/hf or DIR/peft, and DIR/hf.ATTEMPT.part until it is complete.
+inline constexpr const char* kExportNames[] = {"hf", "peft"};
 
 // Whether it is committed. False only if the system reports that its .metadata does not exist: a server that
 // does not respond must not make an old checkpoint look like one to remove.

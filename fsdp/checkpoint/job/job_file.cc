@@ -60,6 +60,7 @@ std::vector<DcpSmall> ValuesOf(const Spec& spec, const Layout& layout, const Tra
   add(kLossScaleKey, {state.loss_scale});
   add(kGoodStepsKey, {state.good_steps});
   if (!label.data.empty()) add(kDataKey, {absl::StrJoin(label.data, "\n")});
+  if (!label.base_model.empty()) add(kBaseModelKey, {label.base_model});
   if (spec.scales_loss()) add(kScalesLossKey, {int64_t{1}});
   AddBadSteps(state, &values);
   for (const Bucket& bucket : layout.buckets) {
@@ -128,14 +129,15 @@ struct WantedTensor {
   std::vector<int64_t> shape;
 };
 
-std::vector<WantedTensor> WantedOf(const Spec& spec, const Layout& layout, bool optimizer) {
+std::vector<WantedTensor> WantedOf(const Spec& spec, const Layout& layout, LoadedPart part) {
   std::vector<WantedTensor> wanted;
   for (const Bucket& bucket : layout.buckets) {
+    if (bucket.of_base != (part == LoadedPart::kBaseModel)) continue;
     for (size_t slot = 0; slot < bucket.params.size(); ++slot) {
       const std::string param = ParamName(layout, bucket, static_cast<int>(slot));
       const std::vector<int64_t> shape = FullShape(bucket.params[slot].shape, bucket.params[slot].partition);
       wanted.push_back({MainKey(param), shape});
-      if (!optimizer || !bucket.trainable) continue;
+      if (part != LoadedPart::kTraining || !bucket.trainable) continue;
       for (const std::string& moment : MomentNames(spec.optimizer)) {
         wanted.push_back({OptimizerKey(param, moment), shape});
       }
@@ -243,7 +245,7 @@ JobFile JobFileOf(const Spec& spec, const Layout& layout, const Layout& whole, c
     values = ValuesOf(spec, whole, state, label);
   }
   for (size_t b = 0; b < layout.buckets.size(); ++b) {
-    if (HasFirstCopy(layout.buckets[b], position)) {
+    if (!layout.buckets[b].of_base && HasFirstCopy(layout.buckets[b], position)) {
       AddOwned(spec, layout, position, static_cast<int>(b), &pieces);
     }
   }
@@ -255,12 +257,12 @@ JobFile JobFileOf(const Spec& spec, const Layout& layout, const Layout& whole, c
 }
 
 std::vector<std::string> DifferencesOf(const Spec& spec, const Layout& layout, const DcpIndex& index,
-                                       bool optimizer) {
+                                       LoadedPart part) {
   absl::flat_hash_map<std::string, const DcpTensor*> found;
   for (const DcpTensor& tensor : index.tensors) found[tensor.name] = &tensor;
   std::vector<std::string> differences;
   absl::flat_hash_set<std::string> known;
-  for (const WantedTensor& wanted : WantedOf(spec, layout, optimizer)) {
+  for (const WantedTensor& wanted : WantedOf(spec, layout, part)) {
     known.insert(wanted.key);
     const auto tensor = found.find(wanted.key);
     if (tensor == found.end()) {
@@ -327,6 +329,8 @@ std::vector<std::string> UnreadState(const Spec& spec, const DcpIndex& index) {
 absl::StatusOr<std::string> ReadJobId(const DcpReader& reader) { return ReadText(reader, kJobKey); }
 
 absl::StatusOr<std::string> ReadJobSpec(const DcpReader& reader) { return ReadText(reader, kSpecKey); }
+
+absl::StatusOr<std::string> ReadBaseModel(const DcpReader& reader) { return ReadText(reader, kBaseModelKey); }
 
 absl::StatusOr<std::vector<std::string>> ReadJobData(const DcpReader& reader) {
   FSDPD_ASSIGN_OR_RETURN(const std::string text, ReadText(reader, kDataKey));

@@ -33,6 +33,7 @@ struct JobLabel {
   std::string spec;                    // The job's spec as JSON; may be empty.
   int attempt = 1;                     // Part of file names, so that attempts do not share files.
   std::vector<std::string> data = {};  // RankData::Traits(): its token files.
+  std::string base_model = {};         // LoRA: FingerprintOfBase(), and the path of the weights, if any.
 };
 
 // Where the data of a piece is on the rank that writes it.
@@ -56,10 +57,17 @@ struct JobFile {
 JobFile JobFileOf(const Spec& spec, const Layout& layout, const Layout& whole, const MeshPosition& position,
                   const TrainingState& state, const JobLabel& label);
 
+// Part of a checkpoint that a job loads. With LoRA, the first two are those of the adapters.
+enum class LoadedPart {
+  kTraining,    // Parameters and optimizer state.
+  kParameters,  // Parameters only.
+  kBaseModel,   // The frozen weights of a LoRA job.
+};
+
 // What a checkpoint lacks, has in another shape or has in addition, compared with a job of this spec and
-// layout, one per line; empty if it can be loaded. Only parameters if `optimizer` is false.
+// layout, one per line; empty if it can be loaded.
 std::vector<std::string> DifferencesOf(const Spec& spec, const Layout& layout, const DcpIndex& index,
-                                       bool optimizer);
+                                       LoadedPart part);
 
 // Values that a checkpoint of another program does not have are derived from its iteration: samples by the
 // spec's batch.
@@ -72,6 +80,8 @@ std::vector<std::string> UnreadState(const Spec& spec, const DcpIndex& index);
 // The id and the spec (JSON) of the job that wrote it; empty if it does not say.
 absl::StatusOr<std::string> ReadJobId(const DcpReader& reader);
 absl::StatusOr<std::string> ReadJobSpec(const DcpReader& reader);
+// JobLabel::base_model; empty: not of a LoRA job.
+absl::StatusOr<std::string> ReadBaseModel(const DcpReader& reader);
 // JobLabel::data.
 absl::StatusOr<std::vector<std::string>> ReadJobData(const DcpReader& reader);
 

@@ -69,7 +69,7 @@ TEST(JobFile, FilesHoldEveryElementOnce) {
     const Plan plan = PlanOf(4, fsdp);
     const DcpIndex index = IndexOfFiles(FilesOf(plan));
     EXPECT_TRUE(CheckIndex(index).empty()) << CheckIndex(index)[0].where << " " << CheckIndex(index)[0].what;
-    EXPECT_THAT(DifferencesOf(plan.spec, plan.layout, index, /*optimizer=*/true), IsEmpty());
+    EXPECT_THAT(DifferencesOf(plan.spec, plan.layout, index, LoadedPart::kTraining), IsEmpty());
   }
 }
 
@@ -111,9 +111,10 @@ TEST(JobFile, FrozenParametersHaveNoOptimizerState) {
   EXPECT_THAT(names, ::testing::Not(Contains(HasSubstr("module.module.module.layer.0."))));
   // A parameter that was frozen lacks state that is needed now; one that is frozen now may have state.
   EXPECT_THAT(
-      DifferencesOf(plan.spec, plan.layout, IndexOfFiles(FilesOf(*other)), true),
+      DifferencesOf(plan.spec, plan.layout, IndexOfFiles(FilesOf(*other)), LoadedPart::kTraining),
       Contains("optimizer.state.module.module.module.layer.0.attention.wq.momentum_buffer: is missing"));
-  EXPECT_THAT(DifferencesOf(other->spec, other->layout, IndexOfFiles(FilesOf(plan)), true), IsEmpty());
+  EXPECT_THAT(DifferencesOf(other->spec, other->layout, IndexOfFiles(FilesOf(plan)), LoadedPart::kTraining),
+              IsEmpty());
 }
 
 TEST(JobFile, ReportsAllDifferences) {
@@ -126,7 +127,7 @@ TEST(JobFile, ReportsAllDifferences) {
   named["model.module.layer.1.attention.wk"]->type = FindTensorType("int64");
   named["model.module.layer.1.attention.wk"]->type_name = "int64";
   EXPECT_THAT(
-      DifferencesOf(plan.spec, plan.layout, index, true),
+      DifferencesOf(plan.spec, plan.layout, index, LoadedPart::kTraining),
       ElementsAre("model.module.layer.0.attention.wq: is missing",
                   "model.module.layer.1.attention.wq: wrong shape (got [10, 40], want [20, 20])",
                   "model.module.layer.1.attention.wk: wrong dtype (got int64, want a floating-point type)",

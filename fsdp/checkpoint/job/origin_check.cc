@@ -58,6 +58,12 @@ void CompareRun(const v1::JobSpec& theirs, const Spec& job, std::vector<std::str
   add("data.sequence_length", absl::StrCat(theirs.data().sequence_length()),
       absl::StrCat(job.data.sequence_length));
   add("train.seed", absl::StrCat(theirs.train().seed()), absl::StrCat(job.seed));
+  const v1::Lora& lora = theirs.train().lora();
+  if (job.lora.enabled() && theirs.train().has_lora()) {
+    add("train.lora.alpha", absl::StrCat(lora.alpha()), absl::StrCat(job.lora.alpha));
+    add("train.lora.rank_stabilized", lora.rank_stabilized() ? "true" : "false",
+        job.lora.rank_stabilized ? "true" : "false");
+  }
   add("optimizer", NameOf(theirs.optimizer().has_sgd() ? OptimizerKind::kSgd : OptimizerKind::kAdamW),
       NameOf(job.optimizer.kind));
 }

@@ -8,6 +8,7 @@
 //   iteration, checkpoint_version, opt_param_scheduler.num_steps (samples)
 //   fsdpd.job, .spec (JSON), .samples, .seed, .steps_taken, .loss_scale, .good_steps
 //   fsdpd.data                                                one line per token file, if any
+//   fsdpd.base_model                                          LoRA: fingerprint and path of frozen weights
 //   fsdpd.scales_loss                                         1 for fp16 jobs; the scale of others is 1
 //   fsdpd.grad_norms, .skipped_nonfinite, .skipped_spikes     lists; with spike detection or skipped steps
 #pragma once
@@ -30,6 +31,7 @@ inline constexpr char kSchedulerSamplesKey[] = "opt_param_scheduler.num_steps";
 inline constexpr char kJobKey[] = "fsdpd.job";
 inline constexpr char kSpecKey[] = "fsdpd.spec";
 inline constexpr char kDataKey[] = "fsdpd.data";
+inline constexpr char kBaseModelKey[] = "fsdpd.base_model";
 inline constexpr char kSamplesKey[] = "fsdpd.samples";
 inline constexpr char kSeedKey[] = "fsdpd.seed";
 inline constexpr char kStepsTakenKey[] = "fsdpd.steps_taken";

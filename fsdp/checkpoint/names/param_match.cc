@@ -109,6 +109,25 @@ std::optional<Found> FindNaming(const TensorReader& source, const ModelConfig& m
 
 std::string FirstWord(absl::string_view name) { return std::string(name.substr(0, name.find('.'))); }
 
+// The source tensor of the match's next parameter.
+void AddTensor(const TensorReader& source, const std::string& name, const NamedParam& param,
+               ParamMatch* match) {
+  const int64_t at = source.Find(name);
+  match->tensors.push_back(std::max<int64_t>(at, 0));
+  if (at < 0) {
+    match->violations.Add(name, "is missing");
+    return;
+  }
+  const StoredTensor& tensor = source.tensors()[at];
+  if (tensor.shape != param.TheirShape()) {
+    match->violations.Add(name, absl::StrCat("wrong shape (got ", ShapeText(tensor.shape), ", want ",
+                                             ShapeText(param.TheirShape()), ")"));
+  } else if (!CanCast(*tensor.type)) {
+    match->violations.Add(
+        name, absl::StrCat("wrong dtype (got ", tensor.type->name, ", want a floating-point type)"));
+  }
+}
+
 // Fills the match: the source tensor of each parameter, violations, and unused tensors.
 void MatchFound(const TensorReader& source, const Found& found, const ModelConfig& model, bool only_model,
                 ParamMatch* match) {
@@ -117,21 +136,11 @@ void MatchFound(const TensorReader& source, const Found& found, const ModelConfi
     const std::string name = found.prefix.NameOf(param.theirs);
     const bool is_new = names.insert(name).second;
     roots.insert(FirstWord(name));
-    const int64_t at = source.Find(name);
-    match->tensors.push_back(std::max<int64_t>(at, 0));
-    if (!is_new) continue;  // Parameters of one tensor report its problems once.
-    if (at < 0) {
-      match->violations.Add(name, "is missing");
+    if (!is_new) {  // Parameters of one tensor report its problems once.
+      match->tensors.push_back(std::max<int64_t>(source.Find(name), 0));
       continue;
     }
-    const StoredTensor& tensor = source.tensors()[at];
-    if (tensor.shape != param.TheirShape()) {
-      match->violations.Add(name, absl::StrCat("wrong shape (got ", ShapeText(tensor.shape), ", want ",
-                                               ShapeText(param.TheirShape()), ")"));
-    } else if (!CanCast(*tensor.type)) {
-      match->violations.Add(
-          name, absl::StrCat("wrong dtype (got ", tensor.type->name, ", want a floating-point type)"));
-    }
+    AddTensor(source, name, param, match);
   }
   // In other programs' states both names may exist. A native checkpoint has the head's name only if it is
   // untied.
@@ -184,6 +193,20 @@ std::optional<Naming> NamingOf(const TensorReader& source, const ModelConfig& mo
   const std::optional<Found> found = FindNaming(source, model);
   if (!found.has_value()) return std::nullopt;
   return found->naming;
+}
+
+ParamMatch MatchAll(const TensorReader& source, std::vector<NamedParam> params) {
+  ParamMatch match;
+  match.params = std::move(params);
+  std::set<std::string> names;
+  for (const NamedParam& param : match.params) {
+    names.insert(param.theirs);
+    AddTensor(source, param.theirs, param, &match);
+  }
+  for (const StoredTensor& tensor : source.tensors()) {
+    if (names.count(tensor.name) == 0) match.violations.Add(tensor.name, "is not among the job's adapters");
+  }
+  return match;
 }
 
 absl::StatusOr<ParamMatch> MatchParams(const TensorReader& source, const ModelConfig& model,

@@ -35,6 +35,9 @@ struct ParamMatch {
   int64_t tied_copy = -1;
 };
 
+// The source must have exactly these parameters, under these names.
+ParamMatch MatchAll(const TensorReader& source, std::vector<NamedParam> params);
+
 // `only_model`: the source must not have anything except the model, like a Hugging Face directory.
 absl::StatusOr<ParamMatch> MatchParams(const TensorReader& source, const ModelConfig& model, bool only_model);
 

@@ -56,6 +56,56 @@ bool ProductInto(const at::Tensor& residual, const at::Tensor& x, const at::Tens
   return kernels::AddProduct(args, kernels::CurrentStream(x.get_device()));
 }
 
+// Adds the adapters' products to the outputs in `into`.
+void AddAdapters(const at::Tensor& x, const Weights& weights, const at::Tensor& into) {
+  int64_t begin = 0;
+  for (size_t i = 0; i < weights.adapters.size(); ++i) {
+    const LoraAdapter& adapter = weights.adapters[i];
+    if (adapter.defined()) {
+      into.narrow(1, begin, weights.outputs[i])
+          .addmm_(at::mm(x, adapter.a.t()), adapter.b.t(), /*beta=*/1, /*alpha=*/adapter.scale);
+    }
+    begin += weights.outputs[i];
+  }
+}
+
+// The base of LinearForwardInto and LinearBackwardInto: the products without adapters.
+void PlainForwardInto(const at::Tensor& x, const Matrices& matrices, const Matrices& biases,
+                      at::Tensor into) {
+  const bool plain = !AnyDefined(biases);
+  if (const at::Tensor one = AsOne(matrices); plain && one.defined()) {
+    if (!ProductInto(/*residual=*/{}, x, one, into)) at::mm_out(into, x, one.t());
+    return;
+  }
+  int64_t begin = 0;
+  for (size_t i = 0; i < matrices.size(); ++i) {
+    at::Tensor own = into.narrow(1, begin, matrices[i].size(0));
+    begin += matrices[i].size(0);
+    if (!plain && biases[i].defined()) {
+      at::addmm_out(own, biases[i], x, matrices[i].t());
+    } else {
+      at::mm_out(own, x, matrices[i].t());
+    }
+  }
+}
+
+void PlainBackwardInto(const at::Tensor& grad_out, const Matrices& matrices, at::Tensor into) {
+  if (const at::Tensor one = AsOne(matrices); one.defined()) {
+    at::mm_out(into, grad_out, one);
+    return;
+  }
+  int64_t begin = 0;
+  for (const at::Tensor& matrix : matrices) {
+    const at::Tensor own = grad_out.narrow(1, begin, matrix.size(0));
+    if (begin == 0) {
+      at::mm_out(into, own, matrix);
+    } else {
+      into.addmm_(own, matrix);
+    }
+    begin += matrix.size(0);
+  }
+}
+
 }  // namespace
 
 at::Tensor AsOne(const Matrices& matrices) {
@@ -73,7 +123,9 @@ int64_t OutputsOf(const Matrices& matrices) {
   return outputs;
 }
 
-Weights::Weights(Matrices matrices) : plain(std::move(matrices)) {
+Weights::Weights(Matrices matrices, std::vector<LoraAdapter> with)
+    : plain(std::move(matrices)), adapters(std::move(with)) {
+  FSDPD_CHECK(adapters.empty() || adapters.size() == plain.size());
   for (const at::Tensor& matrix : plain) outputs.push_back(matrix.size(0));
 }
 
@@ -104,22 +156,8 @@ Weights Transposed(Weights weights) {
 
 void LinearForwardInto(const at::Tensor& x, const Weights& weights, const Matrices& biases, at::Tensor into) {
   if (weights.in_fp8()) return LinearForwardInto(Fp8Rows(x), weights, biases, into);
-  const Matrices& matrices = weights.plain;
-  const bool plain = !AnyDefined(biases);
-  if (const at::Tensor one = AsOne(matrices); plain && one.defined()) {
-    if (!ProductInto(/*residual=*/{}, x, one, into)) at::mm_out(into, x, one.t());
-    return;
-  }
-  int64_t begin = 0;
-  for (size_t i = 0; i < matrices.size(); ++i) {
-    at::Tensor own = into.narrow(1, begin, matrices[i].size(0));
-    begin += matrices[i].size(0);
-    if (!plain && biases[i].defined()) {
-      at::addmm_out(own, biases[i], x, matrices[i].t());
-    } else {
-      at::mm_out(own, x, matrices[i].t());
-    }
-  }
+  PlainForwardInto(x, weights.plain, biases, into);
+  AddAdapters(x, weights, into);
 }
 
 void LinearForwardInto(const Fp8& x, const Weights& weights, const Matrices& biases, at::Tensor into) {
@@ -142,6 +180,7 @@ at::Tensor AddLinear(const at::Tensor& residual, const at::Tensor& x, const Weig
   const at::Tensor& matrix = weights.plain[0];
   at::Tensor sum = at::empty_like(residual);
   if (!ProductInto(residual, x, matrix, sum)) at::addmm_out(sum, residual, x, matrix.t());
+  AddAdapters(x, weights, sum);
   return sum;
 }
 
@@ -154,20 +193,15 @@ at::Tensor AddLinear(const at::Tensor& residual, const Fp8& x, const Weights& ma
 void LinearBackwardInto(const at::Tensor& grad_out, const Weights& weights, at::Tensor into) {
   FSDPD_CHECK(grad_out.size(1) == weights.all_outputs());
   if (weights.in_fp8()) return LinearBackwardInto(Fp8Rows(grad_out, weights.fp8.scales), weights, into);
-  const Matrices& matrices = weights.plain;
-  if (const at::Tensor one = AsOne(matrices); one.defined()) {
-    at::mm_out(into, grad_out, one);
-    return;
-  }
+  PlainBackwardInto(grad_out, weights.plain, into);
   int64_t begin = 0;
-  for (const at::Tensor& matrix : matrices) {
-    const at::Tensor own = grad_out.narrow(1, begin, matrix.size(0));
-    if (begin == 0) {
-      at::mm_out(into, own, matrix);
-    } else {
-      into.addmm_(own, matrix);
+  for (size_t i = 0; i < weights.adapters.size(); ++i) {
+    const LoraAdapter& adapter = weights.adapters[i];
+    if (adapter.defined()) {
+      const at::Tensor own = grad_out.narrow(1, begin, weights.outputs[i]);
+      into.addmm_(at::mm(own, adapter.b), adapter.a, /*beta=*/1, /*alpha=*/adapter.scale);
     }
-    begin += matrix.size(0);
+    begin += weights.outputs[i];
   }
 }
 
@@ -198,6 +232,14 @@ void LinearGradsInto(const at::Tensor& grad_out, const at::Tensor& x, const std:
     if (!one.defined() && !fp8) WeightGradInto(own, x, accumulate, into[i]);
     if (!biases_into.empty()) BiasGradInto(own, accumulate, biases_into[i]);
   }
+}
+
+void AdapterGradsInto(const at::Tensor& grad_out, const at::Tensor& x, const LoraAdapter& adapter,
+                      bool accumulate, const at::Tensor& a_into, const at::Tensor& b_into) {
+  if (b_into.defined())
+    WeightGradInto(grad_out, at::mm(x, adapter.a.t()).mul_(adapter.scale), accumulate, b_into);
+  if (a_into.defined())
+    WeightGradInto(at::mm(grad_out, adapter.b).mul_(adapter.scale), x, accumulate, a_into);
 }
 
 void LinearGradsInto(const Fp8& grad_out, const Fp8& x, const std::vector<int64_t>& outputs, bool accumulate,

@@ -21,12 +21,23 @@ namespace fsdpd {
 
 using Matrices = std::vector<at::Tensor>;  // [outputs x inputs] each.
 
-// Matrices that read the same input: plain, or concatenated in FP8.
+// A low-rank adapter of a matrix: adds scale x A^T B^T to the product x W^T.
+struct LoraAdapter {
+  at::Tensor a;  // [rank x inputs]; undefined for a matrix without.
+  at::Tensor b;  // [outputs x rank]
+  double scale = 0;
+
+  bool defined() const { return a.defined(); }
+};
+
+// Matrices that read the same input: plain, possibly with adapters, or concatenated in FP8.
 struct Weights {
-  Weights(Matrices matrices);                 // NOLINT: implicit by design.
-  Weights(const std::vector<Fp8>& matrices);  // NOLINT
+  // `adapters`: one per matrix, or empty.
+  Weights(Matrices matrices, std::vector<LoraAdapter> adapters = {});  // NOLINT: implicit by design.
+  Weights(const std::vector<Fp8>& matrices);                           // NOLINT
 
   Matrices plain;
+  std::vector<LoraAdapter> adapters;
   Fp8 fp8;
   Fp8 transposed;                // Transpose of fp8, which LinearBackwardInto reads.
   std::vector<int64_t> outputs;  // Per matrix.
@@ -73,6 +84,9 @@ at::Tensor LinearBackward(const at::Tensor& grad_out, const Weights& weights);
 void LinearGradsInto(const at::Tensor& grad_out, const at::Tensor& x, const std::vector<int64_t>& outputs,
                      bool accumulate, const Matrices& into, const Matrices& biases_into = {},
                      Operands operands = Operands::kUnchanged, const at::Tensor& x_largest = {});
+// Gradients of an adapter. `grad_out`: of the outputs of its matrix; x: the input.
+void AdapterGradsInto(const at::Tensor& grad_out, const at::Tensor& x, const LoraAdapter& adapter,
+                      bool accumulate, const at::Tensor& a_into, const at::Tensor& b_into);
 // Gradients of the matrices, from the Fp8Columns of both operands.
 void LinearGradsInto(const Fp8& grad_out, const Fp8& x, const std::vector<int64_t>& outputs, bool accumulate,
                      const Matrices& into);

@@ -191,5 +191,29 @@ TEST(NativeLinear, Fp8AddsBiasesAndSkipsFrozenMatrices) {
   ExpectRoundedTo(into[1], RoundedProduct(grad.narrow(1, 32, 32).t(), x.t()));
 }
 
+// The same numbers as a matrix to which the product of the adapter is added.
+TEST(NativeLinear, AdapterAddsToItsMatrix) {
+  const at::Tensor x = at::randn({6, kInputs}), grad = at::randn({6, 8});
+  for (const int64_t padding : {0, 3}) {
+    const Matrices matrices = InARow(padding);
+    const LoraAdapter adapter{at::randn({2, kInputs}), at::randn({kOutputs[1], 2}), 0.5};
+    const Weights weights(matrices, {{}, adapter, {}});
+    Matrices merged = matrices;
+    merged[1] = matrices[1] + 0.5 * at::matmul(adapter.b, adapter.a);
+    ExpectNear(LinearForward(x, weights), LinearForward(x, merged));
+    ExpectNear(LinearBackward(grad, weights), LinearBackward(grad, merged));
+    const at::Tensor residual = at::randn({6, kOutputs[1]});
+    ExpectNear(AddLinear(residual, x, Weights({matrices[1]}, {adapter})),
+               AddLinear(residual, x, Matrices{merged[1]}));
+    const at::Tensor own = grad.narrow(1, kOutputs[0], kOutputs[1]), of_merged = at::matmul(own.t(), x);
+    at::Tensor a_into = at::full_like(adapter.a, 7.0), b_into = at::full_like(adapter.b, 7.0);
+    AdapterGradsInto(own, x, adapter, /*accumulate=*/false, a_into, b_into);
+    ExpectNear(a_into, 0.5 * at::matmul(adapter.b.t(), of_merged));
+    ExpectNear(b_into, 0.5 * at::matmul(of_merged, adapter.a.t()));
+    AdapterGradsInto(own, x, adapter, /*accumulate=*/true, a_into, b_into);
+    ExpectNear(a_into, at::matmul(adapter.b.t(), of_merged));
+  }
+}
+
 }  // namespace
 }  // namespace fsdpd

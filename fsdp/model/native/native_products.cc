@@ -9,6 +9,7 @@
 #include "fsdp/model/native/native_fp8_ops.h"
 #include "fsdp/model/native/native_ops.h"
 #include "fsdp/model/native/token_parts.h"
+#include "fsdp/plan/model/lora_facts.h"
 
 namespace fsdpd {
 namespace {
@@ -37,8 +38,12 @@ LlamaConfig WithOwnHeads(LlamaConfig config, const UnitFacts& facts) {
 NativeProducts::NativeProducts(UnitFacts facts, at::ScalarType compute, const LlamaConfig& config)
     : NativeUnit(facts, compute, /*borrowed=*/0),
       config_(WithOwnHeads(config, facts)),
-      of_keys_({IndexOf("attention.wk"), IndexOf("attention.bk"), IndexOf("attention.wv"),
-                IndexOf("attention.bv")}) {}
+      of_keys_({IndexOf("attention.wk"), IndexOf("attention.bk"), IndexOf(LoraBName("attention.wk")),
+                IndexOf("attention.wv"), IndexOf("attention.bv"), IndexOf(LoraBName("attention.wv"))}) {
+  if (facts.lora_scale == 0) return;
+  for (const ParamFacts& param : facts.params)
+    adapters_.push_back({IndexOf(LoraAName(param.name)), IndexOf(LoraBName(param.name))});
+}
 
 bool NativeProducts::HasRemoteRows(int index) const {
   const bool of_keys = index >= 0 && std::find(of_keys_.begin(), of_keys_.end(), index) != of_keys_.end();
@@ -59,9 +64,19 @@ std::vector<at::Tensor> NativeProducts::ParamsOf(const std::vector<int>& indices
   return params;
 }
 
+LoraAdapter NativeProducts::AdapterOf(int matrix) const {
+  if (adapters_.empty() || adapters_[matrix].a < 0) return {};
+  const auto [a, b] = adapters_[matrix];
+  return {param(a), LocalRows(b, param(b)), facts().lora_scale};
+}
+
 Weights NativeProducts::WeightsOf(const std::vector<int>& matrices) const {
-  if (!InFp8(matrices)) return ParamsOf(matrices);
-  return Fp8Of(matrices);
+  if (InFp8(matrices)) return Fp8Of(matrices);
+  std::vector<LoraAdapter> adapters;
+  if (!adapters_.empty()) {
+    for (const int matrix : matrices) adapters.push_back(AdapterOf(matrix));
+  }
+  return {ParamsOf(matrices), std::move(adapters)};
 }
 
 std::vector<Fp8> NativeProducts::Fp8Of(const std::vector<int>& matrices) const {
@@ -224,6 +239,15 @@ void NativeProducts::Compute(const MatrixGrads& product, const ParamGrads& grads
   }
   LinearGradsInto(product.grad_out, product.x, outputs, grads.accumulate, into, biases_into,
                   InFp8(product.matrices) ? Operands::kFp8 : Operands::kUnchanged, product.x_largest);
+  int64_t begin = 0;
+  for (size_t i = 0; !adapters_.empty() && i < outputs.size(); ++i) {
+    const auto [a, b] = adapters_[product.matrices[i]];
+    if (a >= 0) {
+      AdapterGradsInto(product.grad_out.narrow(1, begin, outputs[i]), product.x,
+                       AdapterOf(product.matrices[i]), grads.accumulate, grads.into[a], own(b));
+    }
+    begin += outputs[i];
+  }
 }
 
 void NativeProducts::Add(MatrixGrads product, BackwardCall* call) const {

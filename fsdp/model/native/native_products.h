@@ -62,6 +62,9 @@ class NativeProducts : public NativeUnit {
   at::Tensor LocalRows(int index, const at::Tensor& of) const;
   std::vector<at::Tensor> ParamsOf(const std::vector<int>& indices) const;
 
+  // The adapter of a matrix; undefined if it has none.
+  LoraAdapter AdapterOf(int matrix) const;
+
   // Operands for a product with these matrices, of which either all or none are FP8.
   Weights WeightsOf(const std::vector<int>& matrices) const;
   std::vector<Fp8> Fp8Of(const std::vector<int>& matrices) const;
@@ -103,8 +106,15 @@ class NativeProducts : public NativeUnit {
  private:
   bool HasRemoteRows(int index) const;
 
+  // Of the adapter of a matrix; -1: it has none.
+  struct AdapterParams {
+    int a = -1;
+    int b = -1;
+  };
+
   const LlamaConfig config_;
   const std::vector<int> of_keys_;  // The parameters of K and V; -1 for those that the configuration lacks.
+  std::vector<AdapterParams> adapters_;  // By parameter; empty: no adapters.
 };
 
 }  // namespace fsdpd

@@ -1,5 +1,7 @@
 #include "fsdp/model/native/native_unit.h"
 
+#include <cmath>
+
 #include "fsdp/model/unit/initial_values.h"
 
 namespace fsdpd {
@@ -26,12 +28,20 @@ void NativeUnit::Bind(const std::vector<BoundParam>& params, UnitContext* contex
 }
 
 at::Tensor NativeUnit::InitialValue(int index, uint64_t seed, int64_t begin, int64_t elements) const {
-  return DrawInitialValue(*InitialNumbers(index, seed), begin, elements);
+  if (const auto numbers = InitialNumbers(index, seed)) return DrawInitialValue(*numbers, begin, elements);
+  const ParamFacts& param = facts_.params.at(index);
+  const auto inputs = static_cast<double>(FullShape(param.shape, param.partition).back());
+  const double bound = 1 / std::sqrt(inputs);
+  const uint64_t key = NumbersOf(OwnerOf(facts_.name, param.owner), param.name, {}, seed).key;
+  return DrawUniform(key, -bound, bound, begin, elements);
 }
 
 std::optional<kernels::NormalNumbers> NativeUnit::InitialNumbers(int index, uint64_t seed) const {
   const ParamFacts& param = facts_.params.at(index);
-  return NumbersOf(OwnerOf(facts_.name, param.owner), param.name, DefaultInit(param), seed);
+  if (param.lora == LoraPart::kA) return std::nullopt;  // Uniform, like a linear layer of PyTorch.
+  const ParamInit init =
+      param.lora == LoraPart::kB ? ParamInit{/*deviation=*/0, /*mean=*/0} : DefaultInit(param);
+  return NumbersOf(OwnerOf(facts_.name, param.owner), param.name, init, seed);
 }
 
 int NativeUnit::IndexOf(const std::string& name) const {

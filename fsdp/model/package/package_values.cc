@@ -19,11 +19,6 @@ namespace {
 
 constexpr int64_t kBytes = sizeof(float);
 
-// Uniform number i in [0, 1): number i of the Philox words.
-float UniformAt(uint64_t key, uint64_t i) {
-  return static_cast<float>(kernels::PhiloxAt(key, i / 4).at[i % 4] >> 8) * 0x1p-24f;
-}
-
 // Redraws with other keys; after that many, clamps. At 2 standard deviations the chance is 1e-21.
 constexpr int kDraws = 16;
 
@@ -83,14 +78,12 @@ std::optional<kernels::NormalNumbers> PackageValues::Numbers(uint64_t key) const
 
 at::Tensor PackageValues::Draw(uint64_t key, int64_t begin, int64_t elements) const {
   if (const auto numbers = Numbers(key)) return DrawInitialValue(*numbers, begin, elements);
+  if (recipe_.has_uniform())
+    return DrawUniform(key, recipe_.uniform().low(), recipe_.uniform().high(), begin, elements);
   at::Tensor values = at::empty({elements}, at::kFloat);
   auto* const out = values.mutable_data_ptr<float>();
   if (recipe_.has_file()) {
     ReadInto(path_, begin, elements, out);
-  } else if (recipe_.has_uniform()) {
-    const double low = recipe_.uniform().low(), range = recipe_.uniform().high() - low;
-    for (int64_t i = 0; i < elements; ++i)
-      out[i] = static_cast<float>(low + range * UniformAt(key, static_cast<uint64_t>(begin + i)));
   } else {
     const v1::PackageUnit::Normal& normal = recipe_.normal();
     const kernels::NormalNumbers standard{key, /*deviation=*/1, /*mean=*/0};

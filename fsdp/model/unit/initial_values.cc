@@ -38,6 +38,17 @@ kernels::NormalNumbers NumbersOf(const std::string& unit, const std::string& par
           static_cast<float>(init.mean)};
 }
 
+at::Tensor DrawUniform(uint64_t key, double low, double high, int64_t begin, int64_t elements) {
+  at::Tensor values = at::empty({elements}, at::kFloat);
+  auto* const out = values.mutable_data_ptr<float>();
+  for (int64_t e = 0; e < elements; ++e) {
+    const auto i = static_cast<uint64_t>(begin + e);
+    const float unit = static_cast<float>(kernels::PhiloxAt(key, i / 4).at[i % 4] >> 8) * 0x1p-24f;
+    out[e] = static_cast<float>(low + (high - low) * unit);
+  }
+  return values;
+}
+
 at::Tensor DrawInitialValue(const kernels::NormalNumbers& numbers, int64_t begin, int64_t elements) {
   FSDPD_CHECK(begin >= 0 && elements >= 0);
   if (numbers.deviation == 0) return at::full({elements}, numbers.mean, at::kFloat);

@@ -33,6 +33,9 @@ std::vector<ParamInit> DefaultInits(const UnitFacts& unit);
 kernels::NormalNumbers NumbersOf(const std::string& unit, const std::string& param, const ParamInit& init,
                                  uint64_t seed);
 
+// Uniform in [low, high): element i is number i of the Philox words of `key`. Flat fp32 on the CPU.
+at::Tensor DrawUniform(uint64_t key, double low, double high, int64_t begin, int64_t elements);
+
 // Values [begin, begin + elements) as flat fp32 on the CPU.
 at::Tensor DrawInitialValue(const kernels::NormalNumbers& numbers, int64_t begin, int64_t elements);
 

@@ -44,6 +44,11 @@ Bucket MakeBucket(std::vector<ParamSlot> params, int64_t row, int unit, bool tra
   bucket.trainable = trainable;
   bucket.groups = options.groups;
   bucket.types = options.types;
+  if (options.lora && !trainable) {
+    bucket.of_base = true;
+    bucket.types.main = bucket.types.gathered;
+    bucket.types.split_fp32 = false;
+  }
   bucket.shards = options.shards;
   bucket.pieces = options.pieces;
   bucket.slices = options.slices;
@@ -283,6 +288,7 @@ LayoutOptions LayoutOptionsOf(const Spec& spec) {
                              options.types.gathered == DType::kBf16;
   options.types.gradient = spec.precision.main_grads;
   options.types.moment = spec.precision.moments;
+  options.lora = spec.lora.enabled();
   if (spec.offload_optimizer) options.offloaded_moments = spec.optimizer.moments();
   return options;
 }

@@ -2,7 +2,8 @@
 // rank; offsets are never exchanged.
 //
 // Buckets. The parameters of a unit are grouped into buckets by what must not be mixed in one collective or
-// update: trainable, frozen, and selection-bias parameters are separate. The parameters of a bucket are
+// update: trainable, frozen, and selection-bias parameters are separate. With LoRA adapters, the frozen ones
+// are stored as they are gathered, without an fp32 copy. The parameters of a bucket are
 // contiguous, the bucket is split into equal shards, and shard i belongs to the ranks with index i in the
 // bucket's shard group. Therefore a gather runs in place on equal shards, and a gathered parameter is
 // contiguous. A shard boundary may fall at any element of a parameter. A shard may hold no element of a small
@@ -90,6 +91,7 @@ struct StatePart {
 struct Bucket {
   int unit = 0;
   bool trainable = true;
+  bool of_base = false;        // Frozen weights of a model with LoRA adapters: not part of checkpoints.
   int64_t choices_begin = -1;  // ParamFacts::choices_begin, if the bucket is a selection bias; else -1.
   // For all of its parameters: another stage holds a replica of the bucket (tied embeddings).
   TiedReplica tied_replica = TiedReplica::kNone;
@@ -195,6 +197,7 @@ struct LayoutOptions {
   int64_t pieces = 1;
   int64_t slices = 1;
   int offloaded_moments = -1;  // Offloaded moments of trainable buckets; -1: state stays on the device.
+  bool lora = false;           // Frozen buckets are of the base model.
 
   LayoutOptions WithoutTensorParallel() const;
   // REQUIRES: slices is 1, and `parts` (the expert-parallel degree) divides shards.

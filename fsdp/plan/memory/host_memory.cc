@@ -11,7 +11,7 @@ std::vector<SnapshotPlace> SnapshotPlaces(const Spec& spec, const Layout& layout
   int64_t end = 0;
   for (size_t b = 0; b < layout.buckets.size(); ++b) {
     const Bucket& bucket = layout.buckets[b];
-    if (!HasFirstCopy(bucket, position)) continue;
+    if (bucket.of_base || !HasFirstCopy(bucket, position)) continue;
     const auto add = [&](SnapshotPart what, int moment, int64_t element_bytes) {
       const int64_t bytes = bucket.main_elements * element_bytes;
       places.push_back({static_cast<int>(b), what, moment, end, bytes});

@@ -1,9 +1,10 @@
 // Layout of a rank's pinned host memory for checkpoint snapshots. Exact: the engine places its copies by this
 // table, so planned and actual bytes are equal.
 //
-// Each bucket is copied once, by its lowest-numbered owner (HasFirstCopy). Per bucket, in layout order:
-// the main parameters (or their high and then low 16 bits if BucketTypes::split_fp32), then each moment if
-// the bucket is trainable. Padding is included, so that each part is one copy.
+// Frozen weights of a model with LoRA adapters are not copied. Each other bucket is copied once, by its
+// lowest-numbered owner (HasFirstCopy). Per bucket, in layout order: the main parameters (or their high and
+// then low 16 bits if BucketTypes::split_fp32), then each moment if the bucket is trainable. Padding is
+// included, so that each part is one copy.
 //
 // Pure. Empty if the job writes no checkpoints.
 #pragma once

@@ -245,6 +245,7 @@ ComputePeak PeakOfCompute(const Spec& spec, const ModelFacts& model) {
 
 struct OwnedBytes {
   int64_t main = 0;
+  int64_t base = 0;            // Part of main: frozen weights of a LoRA job.
   int64_t moments = 0;         // Trainable parameters only.
   int64_t offloaded = 0;       // Offloaded part of main and moments.
   int64_t gradient_shard = 0;  // Trainable parameters only.
@@ -255,7 +256,9 @@ struct OwnedBytes {
 OwnedBytes OwnedBy(const Spec& spec, const Layout& layout) {
   OwnedBytes owned;
   for (const Bucket& bucket : layout.buckets) {
-    owned.main += bucket.main_elements * BytesOf(bucket.types.main);
+    const int64_t main = bucket.main_elements * BytesOf(bucket.types.main);
+    owned.main += main;
+    if (bucket.of_base) owned.base += main;
     owned.parts = std::max(owned.parts, bucket.owners());
     if (!bucket.trainable) continue;
     owned.moments += spec.optimizer.moments() * bucket.main_elements * BytesOf(bucket.types.moment);
@@ -278,7 +281,12 @@ std::string OptimizerNote(const Spec& spec, int64_t offloaded_bytes) {
   return absl::StrCat(what, " in ", NameOf(spec.precision.moments), ", trainable parameters only");
 }
 
-std::string MainNote(const OwnedBytes& owned, bool split_fp32) {
+std::string MainNote(const Spec& spec, const OwnedBytes& owned) {
+  if (spec.lora.enabled()) {
+    return absl::StrCat("frozen weights in ", NameOf(spec.precision.compute), ": ", HumanBytes(owned.base),
+                        "; adapters in fp32: ", HumanBytes(owned.main - owned.base));
+  }
+  const bool split_fp32 = owned.offloaded > 0 && LayoutOptionsOf(spec).types.split_fp32;
   const std::string part = owned.parts == 1 ? "the model" : absl::StrCat("1/", owned.parts, " of the model");
   return absl::StrCat(
       part, split_fp32 ? " in bf16; the low 16 bits of trainable parameters are in host memory" : " in fp32");
@@ -323,8 +331,7 @@ StepMemory MemoryWith(const ArenaShares& arena, const Spec& spec, const ModelFac
   gradients.bytes += owned.received;
   StepMemory memory;
   memory.components = {
-      {"main_params", owned.main,
-       MainNote(owned, owned.offloaded > 0 && LayoutOptionsOf(spec).types.split_fp32)},
+      {"main_params", owned.main, MainNote(spec, owned)},
       {"optimizer", owned.moments + arena.state, OptimizerNote(spec, owned.offloaded)},
       gradients,
       {"replica", arena.replica, "arena: shards in compute precision, gathered between replicas"},

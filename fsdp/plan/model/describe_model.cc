@@ -13,6 +13,7 @@
 #include "fsdp/plan/model/latent_facts.h"
 #include "fsdp/plan/model/llama_exchanges.h"
 #include "fsdp/plan/model/llama_params.h"
+#include "fsdp/plan/model/lora_facts.h"
 #include "fsdp/plan/model/model_shape.h"
 
 namespace fsdpd {
@@ -541,6 +542,10 @@ ModelFacts DescribeSpec(const Spec& spec) {
       spec.model);
   SetDeviations(spec.model, spec.initial, &facts);
   if (spec.data.document_end_token.has_value()) AddDocuments(spec, &facts.units.front().saved_bytes);
+  if (spec.lora.enabled()) {
+    const int64_t tokens = spec.micro_batch * spec.data.sequence_length / spec.mesh.size(Axis::kContext);
+    DescribeLora(spec.lora, tokens, spec.precision.compute, &facts);
+  }
   for (UnitFacts& unit : facts.units) {
     for (ParamFacts& param : unit.params) {
       const std::string name = FullName(unit, param);

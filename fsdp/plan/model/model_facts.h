@@ -36,6 +36,9 @@ constexpr int kRoutingSums = 4;
 
 enum class UnitKind { kEmbedding, kBlock, kHead };
 
+// The two matrices of a low-rank adapter (lora_facts.h).
+enum class LoraPart { kNone, kA, kB };
+
 // For tied embeddings that two stages use: the lender's stage has the original, which is saved in
 // checkpoints; the borrower's stage has the tied-embedding replica.
 enum class TiedReplica { kNone, kOriginal, kCopy };
@@ -67,6 +70,7 @@ struct ParamFacts {
   TensorPartition partition = {};
   bool fixed = false;  // Never trained.
   bool fp8 = false;    // Gathered and multiplied in FP8.
+  LoraPart lora = LoraPart::kNone;
   TiedReplica tied_replica = TiedReplica::kNone;
   // For a tied-embedding replica, the unit that owns it. For a parameter of a package that is not named after
   // its unit, the module that owns it: "model.norm" of "model.norm.weight", or empty for a parameter of the
@@ -162,6 +166,7 @@ struct UnitFacts {
   double engine_flops = 0;
   // Own parameters whose gradients a compiled backward returns; the engine copies them into buckets.
   std::vector<int> copied_grads = {};
+  double lora_scale = 0;  // Factor of the adapters' products.
 
   int64_t elements() const;  // Own parameters; of partitioned ones the shard.
 };

@@ -203,6 +203,14 @@ void Add(const CheckpointConfig& checkpoint, Lines* lines) {
   if (checkpoint.load_optimizer.has_value()) to.Int("load_optimizer", *checkpoint.load_optimizer);
 }
 
+// Omitted if the job has no adapters. Their rank and targets are covered by the layout.
+void Add(const LoraConfig& lora, Lines* lines) {
+  if (!lora.enabled()) return;
+  const Section to("lora", lines);
+  to.Real("scale", lora.scale());
+  to.Text("base_model", lora.base_model);
+}
+
 const char* NameOf(StepAction action) {
   constexpr const char* kNames[] = {"stop", "skip", "rewind"};
   return kNames[static_cast<size_t>(action)];
@@ -261,6 +269,7 @@ void Add(const Spec& spec, Lines* lines) {
   Add(spec.optimizer, lines);
   Add(spec.schedule, lines);
   Add(spec.checkpoint, lines);
+  Add(spec.lora, lines);
   Add(spec.on_nonfinite, spec.on_spike, lines);
 }
 
@@ -305,6 +314,7 @@ void Add(const Layout& layout, Lines* lines) {
     lines->push_back(absl::StrCat(
         "bucket ", b, " ", layout.units[bucket.unit].name,
         bucket.trainable             ? " trainable"
+        : bucket.of_base             ? " base"
         : bucket.is_selection_bias() ? absl::StrCat(" balances by choices from ", bucket.choices_begin)
                                      : " frozen",
         bucket.tied_replica == TiedReplica::kNone ? ": " : ", of two stages: ", bucket.bucket_elements,

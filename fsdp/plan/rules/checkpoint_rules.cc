@@ -45,9 +45,9 @@ Findings ChecksFormat(const Facts& f) {
 
 Findings ChecksExport(const Facts& f) {
   const std::string& format = f.job.checkpoint().export_();
-  if (format.empty() || format == "hf") return {};
-  return {
-      {absl::StrCat("'", format, "' is not a supported export format"), "write export: hf, or leave it out"}};
+  if (format.empty() || format == "hf" || format == "peft") return {};
+  return {{absl::StrCat("'", format, "' is not a supported export format"),
+           "write export: hf, or export: peft with train.lora, or leave it out"}};
 }
 
 // For a mixture-of-experts model: the nearest Transformers family, and the differences from it.
@@ -224,7 +224,7 @@ const Rule kRules[] = {
                 "leave it out, or write checkpoint.load", "", checkpoint.load_optimizer() ? "true" : "false",
                 "none"}};
      }},
-    {"checkpoint_export_known", kError, "checkpoint.export", "export must be hf", ChecksExport},
+    {"checkpoint_export_known", kError, "checkpoint.export", "export must be hf or peft", ChecksExport},
     {"checkpoint_export_of_the_end", kError, "checkpoint.export", "export requires checkpoint.dir and on_end",
      [](const Facts& f) -> Findings {
        const v1::Checkpoint& checkpoint = f.job.checkpoint();

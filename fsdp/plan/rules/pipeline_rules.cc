@@ -76,7 +76,7 @@ Findings SumsUp(const Facts& f) {
 // By unit: whether it has trainable parameters.
 std::vector<bool> TrainedUnits(const Facts& f) {
   std::vector<bool> trained;
-  const ModelFacts model = DescribeModel(f.model(), 1, 1, DType::kFp32);
+  const ModelFacts model = f.described_model();
   for (const UnitFacts& unit : model.units) {
     const auto is_frozen = [&](const ParamFacts& param) {
       const std::string name = FullName(unit, param);
@@ -96,7 +96,8 @@ std::vector<bool> TrainedUnits(const Facts& f) {
 // unit may become its own stage.
 Findings TrainsEverywhere(const Facts& f) {
   if (!HasStages(f) || !HasUnits(f) || !f.IsValid({"parallel.stage_units"})) return {};
-  if (f.job.train().frozen().empty() && !f.job.model().has_package()) return {};
+  const v1::Train& train = f.job.train();
+  if (train.frozen().empty() && !train.has_lora() && !f.job.model().has_package()) return {};
   const std::vector<bool> trained = TrainedUnits(f);
   std::vector<int64_t> runs(f.job.parallel().stage_units().begin(), f.job.parallel().stage_units().end());
   const auto stages = runs.empty() ? trained.size() : static_cast<size_t>(f.job.parallel().pipeline());

@@ -9,6 +9,7 @@
 #include "base/dot_dot.h"
 #include "base/limits.h"
 #include "fsdp/plan/model/describe_model.h"
+#include "fsdp/plan/model/lora_facts.h"
 #include "fsdp/plan/spec/field_path.h"
 
 namespace fsdpd {
@@ -19,9 +20,20 @@ struct Named {
   std::vector<std::string> params;
 };
 
-Named Describe(const v1::Model& model) {
+ModelFacts Described(const v1::JobSpec& job) {
+  const ModelConfig model = ToModelConfig(job.model());
+  ModelFacts facts = DescribeModel(model, 1, 1, DType::kFp32);
+  if (!job.train().has_lora() || !std::holds_alternative<LlamaConfig>(model)) return facts;
+  LoraConfig lora;
+  lora.rank = 1;
+  lora.targets.assign(job.train().lora().targets().begin(), job.train().lora().targets().end());
+  DescribeLora(lora, /*tokens=*/1, DType::kFp32, &facts);
+  return facts;
+}
+
+Named NamesOf(const v1::JobSpec& job) {
   Named named;
-  for (const UnitFacts& unit : DescribeModel(ToModelConfig(model), 1, 1, DType::kFp32).units) {
+  for (const UnitFacts& unit : Described(job).units) {
     named.layers += unit.kind == UnitKind::kBlock ? 1 : 0;
     for (const ParamFacts& param : unit.params) named.params.push_back(FullName(unit, param));
   }
@@ -29,12 +41,14 @@ Named Describe(const v1::Model& model) {
 }
 
 // Cached, because several rules need it and a search checks thousands of meshes with one model.
-const Named& NamedOf(const v1::Model& model) {
+const Named& NamedOf(const v1::JobSpec& job) {
   thread_local std::string known;
   thread_local Named named;
-  std::string asked = model.SerializeAsString();
+  std::string asked = job.model().SerializeAsString();
+  for (const std::string& target : job.train().lora().targets()) absl::StrAppend(&asked, "\n", target);
+  absl::StrAppend(&asked, job.train().has_lora() ? "\nlora" : "");
   if (asked == known) return named;
-  named = Describe(model);
+  named = NamesOf(job);
   known = std::move(asked);
   return named;
 }
@@ -82,9 +96,11 @@ std::optional<LlamaConfig> Facts::llama() const {
 
 bool Facts::HasOtherFamily() const { return ModelIsKnown() && !std::holds_alternative<LlamaConfig>(model()); }
 
-int64_t Facts::layers() const { return NamedOf(job.model()).layers; }
+int64_t Facts::layers() const { return NamedOf(job).layers; }
 
-std::vector<std::string> Facts::param_names() const { return NamedOf(job.model()).params; }
+std::vector<std::string> Facts::param_names() const { return NamedOf(job).params; }
+
+ModelFacts Facts::described_model() const { return Described(job); }
 
 int64_t Facts::world() const { return RanksOf(job); }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/spec_text/violation.h"
+#include "fsdp/plan/model/model_facts.h"
 #include "fsdp/plan/spec/defaults.h"
 #include "fsdp/plan/spec/spec.h"
 #include "proto/fsdpd/v1/job.pb.h"
@@ -50,6 +51,9 @@ class Facts {
   int64_t layers() const;                    // REQUIRES: ModelIsKnown(), like param_names().
   // Full names, as patterns match them: "layer.0.attention.wq".
   std::vector<std::string> param_names() const;
+  // Units and parameters, with the adapters of train.lora; sizes that depend on the batch are of one token.
+  // REQUIRES: as layers().
+  ModelFacts described_model() const;
   int64_t world() const;         // REQUIRES: WorldIsKnown().
   int64_t data_ranks() const;    // Data-parallel groups. REQUIRES: WorldIsKnown(), IsValid({"parallel"}).
   int64_t global_batch() const;  // REQUIRES: as data_ranks(), and IsValid({"train.micro_batch"}).
@@ -125,6 +129,7 @@ absl::Span<const Rule> RuntimeRules();        // resources, fsdp, priority, rest
 absl::Span<const Rule> PipelineRules();       // parallel.pipeline, .pipeline_chunks, .stage_units
 absl::Span<const Rule> ParallelRules();       // parallel
 absl::Span<const Rule> TrainRules();          // train, schedule
+absl::Span<const Rule> LoraRules();           // train.lora
 absl::Span<const Rule> CheckpointRules();     // checkpoint
 absl::Span<const Rule> BadStepRules();        // train.on_nonfinite, train.on_spike
 absl::Span<const Rule> DeterministicRules();  // train.deterministic

@@ -16,10 +16,10 @@ const std::vector<Rule>& Table() {
   static const auto* const table = [] {
     auto* all = new std::vector<Rule>();
     for (const absl::Span<const Rule> part :
-         {ModelRules(), LatentRules(), ExpertsRules(), PluginRules(), PackageRules(), DataRules(),
-          RuntimeRules(), PipelineRules(), ParallelRules(), TrainRules(), CheckpointRules(), BadStepRules(),
-          DeterministicRules(), OffloadRules(), OptimizerRules(), PrecisionRules(), Fp8Rules(), EnvRules(),
-          ElasticRules()}) {
+         {ModelRules(),     LatentRules(),     ExpertsRules(),  PluginRules(),        PackageRules(),
+          DataRules(),      RuntimeRules(),    PipelineRules(), ParallelRules(),      TrainRules(),
+          LoraRules(),      CheckpointRules(), BadStepRules(),  DeterministicRules(), OffloadRules(),
+          OptimizerRules(), PrecisionRules(),  Fp8Rules(),      EnvRules(),           ElasticRules()}) {
       all->insert(all->end(), part.begin(), part.end());
     }
     return all;

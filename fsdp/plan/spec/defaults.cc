@@ -119,6 +119,8 @@ class Filler {
     FillMax("train.on_spike.max", job_.train().on_spike().action());
     Fill("train.on_spike.grad_norm_factor", "10");
     Fill("train.on_spike.window", "128");
+    if (job_.train().lora().rank() > 0)
+      Fill("train.lora.alpha", absl::StrCat(2 * job_.train().lora().rank()), "default: 2 x rank");
   }
 
   void FillMax(const char* field, v1::StepAction action) {

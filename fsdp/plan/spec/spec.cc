@@ -127,6 +127,16 @@ OnSpikeConfig ToOnSpike(const v1::OnSpike& on) {
   return {ToAction(on.action()), on.max(), on.grad_norm_factor(), on.window()};
 }
 
+LoraConfig ToLora(const v1::Lora& lora) {
+  LoraConfig config;
+  config.rank = lora.rank();
+  config.alpha = lora.alpha();
+  config.rank_stabilized = lora.rank_stabilized();
+  config.targets.assign(lora.targets().begin(), lora.targets().end());
+  config.base_model = lora.base_model();
+  return config;
+}
+
 CheckpointConfig ToCheckpoint(const v1::Checkpoint& checkpoint) {
   CheckpointConfig config;
   config.dir = checkpoint.dir();
@@ -137,7 +147,7 @@ CheckpointConfig ToCheckpoint(const v1::Checkpoint& checkpoint) {
   config.keep_every = checkpoint.keep_every();
   config.load = checkpoint.load();
   if (checkpoint.has_load_optimizer()) config.load_optimizer = checkpoint.load_optimizer();
-  config.exports_hf = checkpoint.export_() == "hf";
+  config.export_format = checkpoint.export_();
   return config;
 }
 
@@ -447,6 +457,7 @@ Spec ToSpec(const v1::JobSpec& resolved) {
   spec.on_nonfinite = {ToAction(train.on_nonfinite().action()), train.on_nonfinite().max()};
   if (train.has_on_spike()) spec.on_spike = ToOnSpike(train.on_spike());
   spec.frozen.assign(train.frozen().begin(), train.frozen().end());
+  if (train.has_lora()) spec.lora = ToLora(train.lora());
   if (train.has_graphs()) spec.graphs = train.graphs();
   if (resolved.resources().device() == v1::DEVICE_CPU) spec.graphs = false;
   spec.deterministic = train.deterministic();

@@ -6,6 +6,7 @@
 // REQUIRES for both: CheckJob() (rules.h) found no error in the spec.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -290,7 +291,7 @@ struct CheckpointConfig {
   int64_t keep_every = 0;              // 0: no checkpoint is exempt from keep_last.
   std::string load;                    // Empty: train from scratch.
   std::optional<bool> load_optimizer;  // Unset: load it if the checkpoint has it.
-  bool exports_hf = false;
+  std::string export_format = {};      // "hf", "peft", or empty: no export.
 
   bool saves_between() const { return !dir.empty() && (every_steps > 0 || every_minutes > 0); }
   bool saves() const { return saves_between() || (!dir.empty() && on_end); }
@@ -299,6 +300,22 @@ struct CheckpointConfig {
 struct LossScaleConfig {
   double initial = 65536;
   int64_t growth_interval = 2000;
+};
+
+// Low-rank adapters; rank 0: none.
+struct LoraConfig {
+  int64_t rank = 0;
+  double alpha = 0;
+  bool rank_stabilized = false;
+  std::vector<std::string> targets = {};  // Patterns; empty: every matrix that can have an adapter.
+  std::string base_model = {};            // Source of the frozen weights; empty: initial values.
+
+  bool enabled() const { return rank > 0; }
+  // Factor of x A^T B^T.
+  double scale() const {
+    const auto ranks = static_cast<double>(rank);
+    return alpha / (rank_stabilized ? std::sqrt(ranks) : ranks);
+  }
 };
 
 // Precision settings of the spec. The dtype of each bucket in storage, gather, communication and
@@ -326,6 +343,7 @@ struct Spec {
   OnNonfiniteConfig on_nonfinite;
   OnSpikeConfig on_spike;
   std::vector<std::string> frozen;  // Patterns.
+  LoraConfig lora;
   std::optional<bool> graphs;  // Launch a step as one CUDA graph if possible. Unset: only for short steps.
   bool deterministic = false;  // Bitwise reproducible: every sum has a fixed order.
   OptimizerConfig optimizer;

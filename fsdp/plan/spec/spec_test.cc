@@ -64,7 +64,7 @@ TEST(Spec, ConvertsCheckpointSettings) {
   job.mutable_optimizer()->mutable_sgd()->set_lr(1);
   EXPECT_EQ(ToSpec(job).checkpoint.keep_last, 3);
   EXPECT_EQ(ToSpec(job).checkpoint.load_optimizer, std::nullopt);
-  EXPECT_FALSE(ToSpec(job).checkpoint.exports_hf);
+  EXPECT_EQ(ToSpec(job).checkpoint.export_format, "");
   v1::Checkpoint* checkpoint = job.mutable_checkpoint();
   checkpoint->set_dir("/runs/1");
   checkpoint->set_every_steps(2);
@@ -84,7 +84,7 @@ TEST(Spec, ConvertsCheckpointSettings) {
   EXPECT_EQ(made.keep_every, 4);
   EXPECT_EQ(made.load, "/runs/0");
   EXPECT_EQ(made.load_optimizer, false);
-  EXPECT_TRUE(made.exports_hf);
+  EXPECT_EQ(made.export_format, "hf");
 }
 
 }  // namespace

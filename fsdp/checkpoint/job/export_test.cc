@@ -1,5 +1,5 @@
 // Hugging Face exports of jobs. tests/parity shows that transformers computes the same with them.
-#include "fsdp/checkpoint/job/hf_export.h"
+#include "fsdp/checkpoint/job/export.h"
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_replace.h>
@@ -25,15 +25,15 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-class HfExportTest : public ::testing::Test {
+class ExportTest : public ::testing::Test {
  protected:
-  HfExportTest() {
+  ExportTest() {
     Gpt2Config gpt2 = SmallGpt2();
     gpt2.layers = 1;
     spec_.model = gpt2;
     spec_.steps = 7;
     spec_.checkpoint.dir = dir_.File("run");
-    spec_.checkpoint.exports_hf = true;
+    spec_.checkpoint.export_format = "hf";
     fs::create_directories(native_);
     std::vector<TestTensor> tensors;
     for (const NamedParam& param : ParamsOf(gpt2, Naming::kOurs)) {
@@ -44,7 +44,7 @@ class HfExportTest : public ::testing::Test {
   }
 
   absl::StatusOr<int64_t> Export(const std::string& job, bool stopped = false) {
-    return ExportHf(spec_, {job, 1, native_, [stopped] { return stopped; }, {}});
+    return ExportJob(spec_, {job, 1, native_, [stopped] { return stopped; }, {}});
   }
 
   std::string TypeOfAll() {
@@ -62,7 +62,7 @@ class HfExportTest : public ::testing::Test {
   Spec spec_;
 };
 
-TEST_F(HfExportTest, UsesComputeType) {
+TEST_F(ExportTest, UsesComputeType) {
   const absl::StatusOr<int64_t> wide = Export("job-1");
   ASSERT_TRUE(wide.ok()) << wide.status();
   EXPECT_EQ(TypeOfAll(), "float32");
@@ -80,13 +80,13 @@ TEST_F(HfExportTest, UsesComputeType) {
   EXPECT_FALSE(fs::exists(hf_ + ".replaced"));
 }
 
-TEST_F(HfExportTest, WritesInitialDeviation) {
+TEST_F(ExportTest, WritesInitialDeviation) {
   spec_.initial.deviation = 0.05;
   ASSERT_TRUE(Export("job-1").ok());
   EXPECT_THAT(Read("config.json"), HasSubstr("\"initializer_range\": 0.05"));
 }
 
-TEST_F(HfExportTest, KeepsOtherFieldsOfStartConfig) {
+TEST_F(ExportTest, KeepsOtherFieldsOfStartConfig) {
   fs::create_directories(dir_.File("start"));
   const std::string config =
       R"({"model_type": "gpt2", "n_embd": 8, "n_head": 2, "n_layer": 1, "n_positions": 16,
@@ -104,7 +104,7 @@ TEST_F(HfExportTest, KeepsOtherFieldsOfStartConfig) {
 }
 
 // A job that continues in the directory of an earlier one replaces its export.
-TEST_F(HfExportTest, ReplacesOnlyExportsOfJobs) {
+TEST_F(ExportTest, ReplacesOnlyExportsOfJobs) {
   ASSERT_TRUE(Export("job-1").ok());
   for (const char* job : {"job-1", "job-2", ""}) {
     WriteFileOf(hf_ + "/left.txt", "of the one before");
@@ -120,7 +120,7 @@ TEST_F(HfExportTest, ReplacesOnlyExportsOfJobs) {
   EXPECT_EQ(TypeOfAll(), "float32");
 }
 
-TEST_F(HfExportTest, MayReplaceStartDirectory) {
+TEST_F(ExportTest, MayReplaceStartDirectory) {
   ASSERT_TRUE(Export("job-1").ok());
   WriteFileOf(hf_ + "/config.json",
               absl::StrReplaceAll(Read("config.json"), {{"{", "{\n  \"eos_token_id\": 31,"}}));
@@ -133,7 +133,7 @@ TEST_F(HfExportTest, MayReplaceStartDirectory) {
 
 // Rank 0 of attempt 1 is stopped and its node lost with its locks; it continues during or after the export of
 // attempt 2.
-TEST_F(HfExportTest, LateRankOfEarlierAttemptChangesNothing) {
+TEST_F(ExportTest, LateRankOfEarlierAttemptChangesNothing) {
   for (const bool second_is_done : {false, true}) {
     fs::remove_all(hf_);
     struct stat before = {}, after = {};
@@ -147,14 +147,14 @@ TEST_F(HfExportTest, LateRankOfEarlierAttemptChangesNothing) {
       newest = 2;
       EXPECT_EQ(*RemoveUnfinished(spec_.checkpoint.dir), 1) << "as attempt 2 does at its start";
       const auto stopped = [&] { return !second_is_done; };
-      EXPECT_EQ(ExportHf(spec_, {"job-1", 2, native_, stopped, [&] { return may_commit(2); }}).ok(),
+      EXPECT_EQ(ExportJob(spec_, {"job-1", 2, native_, stopped, [&] { return may_commit(2); }}).ok(),
                 second_is_done);
       EXPECT_EQ(stat(hf_.c_str(), &before) == 0, second_is_done);
       return false;
     };
     Spec narrow = spec_;
     narrow.precision.compute = DType::kBf16;  // To distinguish its numbers.
-    const auto first = ExportHf(narrow, {"job-1", 1, native_, second, [&] { return may_commit(1); }});
+    const auto first = ExportJob(narrow, {"job-1", 1, native_, second, [&] { return may_commit(1); }});
     EXPECT_TRUE(asked);
     EXPECT_FALSE(first.ok()) << "it would have replaced what attempt 2 has made";
     EXPECT_EQ(stat(hf_.c_str(), &after) == 0, second_is_done);
@@ -162,7 +162,7 @@ TEST_F(HfExportTest, LateRankOfEarlierAttemptChangesNothing) {
     if (second_is_done) EXPECT_EQ(TypeOfAll(), "float32");
     // Starts its export only now.
     const auto later =
-        ExportHf(narrow, {"job-1", 1, native_, [] { return false; }, [&] { return may_commit(1); }});
+        ExportJob(narrow, {"job-1", 1, native_, [] { return false; }, [&] { return may_commit(1); }});
     EXPECT_EQ(later.status().message(), "taken by a later attempt");
     EXPECT_EQ(stat(hf_.c_str(), &after) == 0, second_is_done);
     EXPECT_EQ(before.st_ino, after.st_ino);
@@ -170,7 +170,7 @@ TEST_F(HfExportTest, LateRankOfEarlierAttemptChangesNothing) {
   }
 }
 
-TEST_F(HfExportTest, FailureKeepsPreviousExport) {
+TEST_F(ExportTest, FailureKeepsPreviousExport) {
   ASSERT_TRUE(Export("job-1").ok());
   spec_.precision.compute = DType::kBf16;
   EXPECT_TRUE(absl::IsCancelled(Export("job-1", /*stopped=*/true).status()));

@@ -1,9 +1,10 @@
-#include "fsdp/checkpoint/job/hf_export.h"
+#include "fsdp/checkpoint/job/export.h"
 
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -11,11 +12,16 @@
 #include "base/check.h"
 #include "base/json_quote.h"
 #include "fsdp/checkpoint/convert/convert.h"
+#include "fsdp/checkpoint/convert/open_store.h"
+#include "fsdp/checkpoint/format/durable_file.h"
 #include "fsdp/checkpoint/format/json.h"
+#include "fsdp/checkpoint/format/part_directory.h"
 #include "fsdp/checkpoint/hf/hf_config_text.h"
 #include "fsdp/checkpoint/hf/hf_store.h"
 #include "fsdp/checkpoint/job/job_directory.h"
 #include "fsdp/checkpoint/job/origin_check.h"
+#include "fsdp/checkpoint/names/adapter_names.h"
+#include "fsdp/checkpoint/names/job_keys.h"
 #include "fsdp/data/input_file.h"
 
 namespace fsdpd {
@@ -67,14 +73,51 @@ std::optional<std::string> ConfigOfStart(const Spec& spec) {
   return *text;
 }
 
-}  // namespace
+std::string MarkOf(const Spec& spec, const JobExport& what) {
+  return absl::StrCat("{\"job\": ", JsonQuoted(what.job), ", \"step\": ", spec.steps, "}\n");
+}
 
-std::string HfExportPath(const std::string& dir) { return absl::StrCat(dir, "/", kExportName); }
+// Adapters are small: one at a time, on one thread.
+absl::StatusOr<int64_t> ExportPeft(const Spec& spec, const JobExport& what) {
+  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<TensorReader> source, OpenStore(what.checkpoint));
+  const std::vector<NamedParam> params = AdapterParamsOf(spec.model, spec.lora);
+  const TensorType* const type = FindTensorType("float32");
+  std::vector<StoredTensor> tensors;
+  int64_t bytes = 0;
+  for (const NamedParam& param : params) {
+    tensors.push_back({param.theirs, type, param.shape, param.elements() * type->bytes});
+    bytes += tensors.back().bytes;
+  }
+  const std::string target = ExportPath(spec.checkpoint);
+  FSDPD_RETURN_IF_ERROR(CheckFreeSpace(target, bytes));
+  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<PartDirectory> part,
+                         PartDirectory::Create(target, kMarkName, what.attempt));
+  FSDPD_RETURN_IF_ERROR(part->KeepOnly({}));
+  FSDPD_ASSIGN_OR_RETURN(
+      const std::unique_ptr<TensorWriter> writer,
+      MakeHfWriter(part->path(), tensors, std::numeric_limits<int64_t>::max(),
+                   MakePeftConfig(spec.lora, TargetModulesOf(spec.model, spec.lora)), {}, kPeftNames));
+  std::vector<char> numbers;
+  for (size_t i = 0; i < params.size(); ++i) {
+    if (what.stopped()) return absl::CancelledError("stopped");
+    const int64_t at = source->Find(MainKey(params[i].ours));
+    if (at < 0 || source->tensors()[at].bytes != tensors[i].bytes)
+      return absl::DataLossError(absl::StrCat(what.checkpoint, ": has no adapter ", params[i].ours));
+    numbers.resize(tensors[i].bytes);
+    FSDPD_RETURN_IF_ERROR(source->Read(at, numbers.data()));
+    FSDPD_RETURN_IF_ERROR(writer->Write(i, numbers.data()));
+  }
+  FSDPD_RETURN_IF_ERROR(writer->Finish());
+  FSDPD_RETURN_IF_ERROR(ReplaceFile(part->path(), kMarkName, MarkOf(spec, what)));
+  FSDPD_RETURN_IF_ERROR(what.may_commit ? what.may_commit() : absl::OkStatus());
+  FSDPD_RETURN_IF_ERROR(part->Commit());
+  return bytes;
+}
 
-absl::StatusOr<int64_t> ExportHf(const Spec& spec, const HfExport& what) {
+absl::StatusOr<int64_t> ExportHf(const Spec& spec, const JobExport& what) {
   ConversionOptions conversion;
   conversion.source = what.checkpoint;
-  conversion.target = HfExportPath(spec.checkpoint.dir);
+  conversion.target = ExportPath(spec.checkpoint);
   conversion.model = spec.model;
   conversion.to = StoreFormat::kHf;
   conversion.type = FindTensorType(spec.precision.compute == DType::kBf16 ? "bfloat16" : "float32");
@@ -90,10 +133,9 @@ absl::StatusOr<int64_t> ExportHf(const Spec& spec, const HfExport& what) {
                                : MakeHfConfig(spec.model, conversion.type->name, spec.initial.deviation));
   }
   conversion.mark_name = kMarkName;
-  conversion.mark = absl::StrCat("{\"job\": ", JsonQuoted(what.job), ", \"step\": ", spec.steps, "}\n");
+  conversion.mark = MarkOf(spec, what);
   conversion.attempt = what.attempt;
   conversion.may_commit = what.may_commit;
-  FSDPD_RETURN_IF_ERROR(CheckMayReplace(conversion.target));
   const int threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMaxThreads);
   ConversionProgress progress;
   FSDPD_ASSIGN_OR_RETURN(const ConversionResult result,
@@ -101,6 +143,17 @@ absl::StatusOr<int64_t> ExportHf(const Spec& spec, const HfExport& what) {
   if (result.violations.empty()) return result.bytes;
   const DcpViolation& first = result.violations[0];
   return absl::DataLossError(absl::StrCat(what.checkpoint, ": ", first.where, ": ", first.what));
+}
+
+}  // namespace
+
+std::string ExportPath(const CheckpointConfig& checkpoint) {
+  return absl::StrCat(checkpoint.dir, "/", checkpoint.export_format);
+}
+
+absl::StatusOr<int64_t> ExportJob(const Spec& spec, const JobExport& what) {
+  FSDPD_RETURN_IF_ERROR(CheckMayReplace(ExportPath(spec.checkpoint)));
+  return spec.checkpoint.export_format == "peft" ? ExportPeft(spec, what) : ExportHf(spec, what);
 }
 
 }  // namespace fsdpd

@@ -1,0 +1,67 @@
+#include "fsdp/checkpoint/hf/peft_config.h"
+
+#include <absl/strings/str_replace.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace fsdpd {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+LoraConfig Lora() {
+  LoraConfig lora;
+  lora.rank = 4;
+  lora.alpha = 6;
+  lora.base_model = "/models/\"quoted\"";
+  return lora;
+}
+
+std::vector<std::string> Differences(const std::string& from, const std::string& to, const LoraConfig& lora) {
+  const std::string text = MakePeftConfig(Lora(), {"k_proj", "q_proj"});
+  const std::string changed = absl::StrReplaceAll(text, {{from, to}});
+  EXPECT_TRUE(from.empty() || changed != text);
+  const auto differences = ComparePeftConfig(changed, lora);
+  EXPECT_TRUE(differences.ok()) << differences.status();
+  return *differences;
+}
+
+TEST(PeftConfig, WritesWhatItReads) {
+  const std::string text = MakePeftConfig(Lora(), {"k_proj", "q_proj"});
+  EXPECT_THAT(text, HasSubstr("\"target_modules\": [\n    \"k_proj\",\n    \"q_proj\"\n  ]"));
+  EXPECT_THAT(text, HasSubstr("\"base_model_name_or_path\": \"/models/\\\"quoted\\\"\""));
+  EXPECT_THAT(Differences("", "", Lora()), IsEmpty());
+}
+
+TEST(PeftConfig, ComparesScales) {
+  LoraConfig lora = Lora();
+  lora.alpha = 3;
+  lora.rank_stabilized = true;  // 3 / sqrt(4) is 6 / 4.
+  EXPECT_THAT(Differences("", "", lora), IsEmpty());
+  lora.alpha = 4;
+  EXPECT_THAT(Differences("", "", lora),
+              ElementsAre(HasSubstr("(got 1.5, want 2); set train.lora.alpha: 6")));
+  lora.rank = 8;
+  EXPECT_THAT(Differences("", "", lora), ElementsAre("r: differs from train.lora.rank (got 4, want 8)"));
+}
+
+TEST(PeftConfig, RejectsOtherMethods) {
+  EXPECT_THAT(Differences("\"LORA\"", "\"IA3\"", Lora()),
+              ElementsAre("peft_type: not supported (got IA3, want LORA)"));
+  EXPECT_THAT(Differences("\"use_dora\": false", "\"use_dora\": true", Lora()),
+              ElementsAre("use_dora: not supported"));
+  EXPECT_THAT(Differences("\"bias\": \"none\"", "\"bias\": \"all\"", Lora()),
+              ElementsAre("bias: not supported"));
+  EXPECT_THAT(Differences("\"bias\": \"none\"", "\"modules_to_save\": [\"lm_head\"]", Lora()),
+              ElementsAre("modules_to_save: not supported"));
+  EXPECT_THAT(Differences("\"bias\": \"none\"", "\"rank_pattern\": {\"q_proj\": 8}", Lora()),
+              ElementsAre("rank_pattern: not supported"));
+  EXPECT_THAT(Differences("\"bias\": \"none\"", "\"rank_pattern\": {}, \"modules_to_save\": null", Lora()),
+              IsEmpty());
+  EXPECT_TRUE(absl::IsDataLoss(ComparePeftConfig("{", Lora()).status()));
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,103 @@
+#include "fsdp/engine/base_fingerprint.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <xxhash.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "fsdp/torch/scalar_type.h"
+#include "fsdp/torch/torch_status.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr int64_t kChunkElements = 1 << 22;
+// Odd, so that products with them lose no bits. Signed overflow wraps in LibTorch's integer kernels.
+constexpr auto kIndexFactor = static_cast<int64_t>(0x9e3779b97f4a7c15);
+constexpr auto kMixFactor = static_cast<int64_t>(0xbf58476d1ce4e5b9);
+constexpr int kMixShift = 31;
+
+// The sum of the hashes of stored[0, elements), which are elements `index` of a whole parameter.
+uint64_t SumOf(const at::Tensor& stored, const at::Tensor& index, uint64_t name) {
+  const at::ScalarType bits = stored.element_size() == 2 ? at::kShort : at::kInt;
+  at::Tensor hash = index.mul(kIndexFactor).add_(stored.view(bits)).add_(static_cast<int64_t>(name));
+  hash.mul_(kMixFactor);
+  hash.bitwise_xor_(hash.bitwise_right_shift(kMixShift)).mul_(kIndexFactor);
+  return static_cast<uint64_t>(hash.sum().item<int64_t>());
+}
+
+// Indexes in the whole parameter of elements [begin, begin + elements) of a shard (TensorPartition).
+at::Tensor IndexesOf(const ParamSlot& slot, int64_t part, int64_t begin, int64_t elements,
+                     const at::TensorOptions& options) {
+  at::Tensor shard = at::arange(begin, begin + elements, options);
+  if (!slot.partition.is_partitioned()) return shard;
+  int64_t stretch = 1;
+  for (size_t d = slot.partition.dim; d < slot.shape.size(); ++d) stretch *= slot.shape[d];
+  const at::Tensor row = shard.div(stretch, "floor");
+  return row.mul((slot.partition.parts - 1) * stretch).add_(part * stretch).add_(shard);
+}
+
+uint64_t SumOf(const Layout& layout, const MeshPosition& position, const ShardedParams& params) {
+  const at::NoGradGuard no_grad;
+  uint64_t sum = 0;
+  for (size_t b = 0; b < layout.buckets.size(); ++b) {
+    const Bucket& bucket = layout.buckets[b];
+    if (!bucket.of_base || !HasFirstCopy(bucket, position)) continue;
+    const at::Tensor& stored = params.bucket(static_cast<int>(b)).main;
+    const auto options = at::TensorOptions().dtype(at::kLong).device(stored.device());
+    for (const BucketPiece& piece : PiecesOf(bucket, MainRange(bucket, position))) {
+      const ParamSlot& slot = bucket.params[piece.slot];
+      const std::string name = FullName(layout.units[bucket.unit], slot);
+      const uint64_t key = XXH64(name.data(), name.size(), /*seed=*/0);
+      for (int64_t done = 0; done < piece.elements; done += kChunkElements) {
+        const int64_t elements = std::min(kChunkElements, piece.elements - done);
+        sum += SumOf(stored.narrow(0, piece.range_begin + done, elements),
+                     IndexesOf(slot, position.IndexIn(bucket.groups.slices), piece.param_begin + done,
+                               elements, options),
+                     key);
+      }
+    }
+  }
+  return sum;
+}
+
+absl::StatusOr<uint64_t> Parsed(const absl::StatusOr<std::string>& text) {
+  if (!text.ok()) return text.status();
+  uint64_t sum = 0;
+  FSDPD_CHECK(absl::SimpleHexAtoi(*text, &sum));
+  return sum;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> FingerprintOfBase(const Layout& layout, const MeshPosition& position,
+                                              const ShardedParams& params, Store* store,
+                                              absl::Duration timeout) {
+  uint64_t sum = 0;
+  FSDPD_RETURN_IF_ERROR(CatchTorch([&] {
+    sum = SumOf(layout, position, params);
+    return absl::OkStatus();
+  }));
+  const std::string total_key = "base_model/sum";
+  const auto key = [&](int64_t rank) { return absl::StrCat("base_model/sum/", rank); };
+  if (position.rank == 0) {
+    for (int64_t rank = 1; rank < position.mesh.world(); ++rank) {
+      FSDPD_ASSIGN_OR_RETURN(const uint64_t other, Parsed(GetFrom(store, rank, key(rank), timeout)));
+      sum += other;
+    }
+    FSDPD_RETURN_IF_ERROR(store->Set(total_key, absl::StrCat(absl::Hex(sum))));
+  } else {
+    FSDPD_RETURN_IF_ERROR(store->Set(key(position.rank), absl::StrCat(absl::Hex(sum))));
+    FSDPD_ASSIGN_OR_RETURN(sum, Parsed(GetFrom(store, 0, total_key, timeout)));
+  }
+  const auto base = std::find_if(layout.buckets.begin(), layout.buckets.end(),
+                                 [](const Bucket& bucket) { return bucket.of_base; });
+  FSDPD_CHECK(base != layout.buckets.end());
+  return absl::StrCat(NameOf(base->types.main), " ", absl::Hex(sum, absl::kZeroPad16));
+}
+
+}  // namespace fsdpd

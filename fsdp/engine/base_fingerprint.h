@@ -1,0 +1,24 @@
+// Fingerprint of the frozen weights of a LoRA job: a hash of their names and stored bits. It does not depend
+// on the number of ranks or on sharding, so a job recognizes its base model after an elastic restart, and in
+// another format or directory.
+//
+// Each rank sums the hashes of the elements that it owns, and rank 0 adds up the sums of all ranks through
+// the store. Call on all ranks. Errors: the store's, and LibTorch's exceptions as Status.
+#pragma once
+
+#include <absl/status/statusor.h>
+#include <absl/time/time.h>
+
+#include <string>
+
+#include "fsdp/comm/store.h"
+#include "fsdp/optimizer/sharded_params.h"
+
+namespace fsdpd {
+
+// For example "bf16 0123456789abcdef": the type in which the weights are stored, and the hash.
+absl::StatusOr<std::string> FingerprintOfBase(const Layout& layout, const MeshPosition& position,
+                                              const ShardedParams& params, Store* store,
+                                              absl::Duration timeout);
+
+}  // namespace fsdpd

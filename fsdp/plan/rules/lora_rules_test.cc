@@ -1,0 +1,107 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <set>
+
+#include "fsdp/plan/rules/rules.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+v1::JobSpec Job() {
+  v1::JobSpec job;
+  job.set_name("adapters");
+  job.mutable_model()->set_preset("llama3-8b");
+  job.mutable_data()->mutable_synthetic();
+  job.mutable_data()->set_sequence_length(1024);
+  job.mutable_train()->set_steps(10);
+  job.mutable_train()->mutable_lora()->set_rank(16);
+  return job;
+}
+
+std::set<std::string> ErrorsOf(const v1::JobSpec& job) {
+  std::set<std::string> ids;
+  for (const Violation& violation : CheckJob(job)) {
+    if (violation.level == ViolationLevel::kError) ids.insert(violation.rule);
+  }
+  return ids;
+}
+
+using Change = std::function<void(v1::JobSpec*)>;
+
+TEST(LoraRules, EachRuleHasAJobThatItRejects) {
+  const std::vector<std::pair<std::string, Change>> cases = {
+      {"lora_rank_range", [](auto* job) { job->mutable_train()->mutable_lora()->clear_rank(); }},
+      {"lora_rank_range", [](auto* job) { job->mutable_train()->mutable_lora()->set_rank(1025); }},
+      {"lora_alpha_positive", [](auto* job) { job->mutable_train()->mutable_lora()->set_alpha(0); }},
+      {"lora_needs_llama", [](auto* job) { job->mutable_model()->set_preset("gpt2"); }},
+      {"lora_targets_match", [](auto* job) { job->mutable_train()->mutable_lora()->add_targets("*.typo"); }},
+      {"lora_without_frozen", [](auto* job) { job->mutable_train()->add_frozen("layer.0.*"); }},
+      {"lora_without_fp8", [](auto* job) { job->mutable_precision()->set_compute(v1::DTYPE_FP8); }},
+      {"lora_without_zero_bubble",
+       [](auto* job) {
+         job->mutable_resources()->set_ranks_per_node(2);
+         job->mutable_fsdp()->set_strategy(v1::STRATEGY_NO_SHARD);
+         job->mutable_parallel()->set_pipeline(2);
+         for (const int units : {17, 17}) job->mutable_parallel()->add_stage_units(units);
+         job->mutable_parallel()->set_pipeline_schedule(v1::PIPELINE_SCHEDULE_ZERO_BUBBLE);
+       }},
+      {"lora_base_model_path",
+       [](auto* job) { job->mutable_train()->mutable_lora()->set_base_model("models/llama"); }},
+      {"lora_exports_no_hf",
+       [](auto* job) {
+         job->mutable_checkpoint()->set_dir("/runs");
+         job->mutable_checkpoint()->set_export_("hf");
+       }},
+      {"peft_needs_lora",
+       [](auto* job) {
+         job->mutable_train()->clear_lora();
+         job->mutable_checkpoint()->set_dir("/runs");
+         job->mutable_checkpoint()->set_export_("peft");
+       }},
+  };
+  EXPECT_EQ(ErrorsOf(Job()), std::set<std::string>());
+  std::set<std::string> tested;
+  for (const auto& [rule, change] : cases) {
+    v1::JobSpec job = Job();
+    change(&job);
+    EXPECT_EQ(ErrorsOf(job), std::set<std::string>{rule});
+    tested.insert(rule);
+  }
+  for (const RuleText& rule : AllRules()) {
+    const bool own = rule.id.rfind("lora_", 0) == 0 || rule.id == "peft_needs_lora";
+    EXPECT_EQ(tested.count(rule.id) > 0, own) << rule.id;
+  }
+}
+
+TEST(LoraRules, ExplainsTargetsThatCannotHaveAdapters) {
+  v1::JobSpec job = Job();
+  job.mutable_train()->mutable_lora()->add_targets("*.attention.*");
+  job.mutable_train()->mutable_lora()->add_targets("head.*");
+  const Violations found = CheckJob(job);
+  const auto violation = std::find_if(
+      found.begin(), found.end(), [](const Violation& each) { return each.rule == "lora_targets_match"; });
+  ASSERT_NE(violation, found.end());
+  EXPECT_EQ(violation->field, "train.lora.targets[1]");
+  EXPECT_THAT(violation->reason,
+              AllOf(HasSubstr("'head.*' matches head."), HasSubstr("embedding, head, norms")));
+}
+
+// Groups may match adapters, for example a higher learning rate for B (LoRA+).
+TEST(LoraRules, GroupsMatchAdapters) {
+  v1::JobSpec job = Job();
+  v1::ParamGroup* group = job.mutable_optimizer()->add_groups();
+  group->add_params("*.lora_B");
+  group->set_lr_scale(16);
+  EXPECT_EQ(ErrorsOf(job), std::set<std::string>());
+  job.mutable_train()->clear_lora();
+  EXPECT_NE(ErrorsOf(job), std::set<std::string>());
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,16 @@
+"""PEFT of third_party/peft.txt, which deploy/setup --tools installs next to the Python environment."""
+
+import importlib
+import sys
+
+from harness.programs import ROOT
+
+SITE = ROOT / ".tools/peft"
+
+
+def load():
+    """The module `peft`."""
+    assert SITE.is_dir(), "run deploy/setup --tools, as tests/run does"
+    if str(SITE) not in sys.path:
+        sys.path.append(str(SITE))
+    return importlib.import_module("peft")

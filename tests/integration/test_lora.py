@@ -1,0 +1,101 @@
+"""Tests of docs/lora.md: its job trains adapters of a model of transformers, resumes after a kill and on fewer ranks, and
+refuses another base model."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import safetensors.torch
+import torch
+import transformers
+
+from harness import pages, peft_package
+from harness.cluster import Cluster
+from harness.specs import corpus
+from harness.training import kill_rank
+
+PAGE = "docs/lora.md"
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    """The page's commands, on a CPU. Yields the cluster, the reader's directory and the output."""
+    directory = tmp_path_factory.mktemp("page") / "clone"
+    with Cluster(tmp_path_factory.mktemp("trained"), agents=1) as made, pages.Reader(PAGE, directory) as reader:
+        corpus(directory / "some.txt")
+        save_model(directory / "llama", seed=1)
+        reader.environment["FSDPD_SERVER"] = made.address
+        said = reader.run(chosen=lambda block: block.why == "run by",
+                          changed=lambda text: text.replace("-f job.yaml", "-f job.yaml --set resources.device=cpu"))
+        yield made, directory, said
+
+
+def save_model(directory, seed):
+    torch.manual_seed(seed)
+    config = transformers.LlamaConfig(vocab_size=256, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+                                      num_attention_heads=4, num_key_value_heads=2)
+    transformers.LlamaForCausalLM(config).save_pretrained(directory)
+
+
+def submit(cluster, directory, **changes):
+    sets = [word for field, value in changes.items() for word in ("--set", f"{field.replace('__', '.')}={value}")]
+    made = cluster.ctl("submit", "-f", directory / "job.yaml", "--set", "resources.device=cpu", *sets, "-o", "json").expect(0)
+    return json.loads(made.out)["id"]
+
+
+def adapters(directory):
+    return safetensors.torch.load_file(directory / "peft/adapter_model.safetensors")
+
+
+def test_page_trains_and_exports(page):
+    cluster, directory, said = page
+    assert " trainable) on 1 ranks" in said and "frozen weights in fp32" in said, said
+    job, = cluster.jobs()
+    assert job.state == cluster.wait_state(job.id, "SUCCEEDED").state and job.last_step.loss < job.first_loss
+    assert f"LoRA:      adapters of rank 16 of {directory}/llama\n" in cluster.ctl("describe", job.id).expect(0).out
+    found = adapters(directory / "runs/adapters")
+    assert len(found) == 2 * 7 * 2 and all(each.abs().max() > 0 for each in found.values())
+
+
+def test_python_of_page_loads_and_merges_the_export(page):
+    _, directory, _ = page
+    code = "".join(block.text for block in pages.blocks(PAGE) if block.language == "python")
+    program = f"import sys; sys.path.append({str(peft_package.SITE)!r})\n{code}"
+    subprocess.run([sys.executable, "-c", program], cwd=directory, check=True)
+    merged, base = (safetensors.torch.load_file(directory / name / "model.safetensors") for name in ("merged", "llama"))
+    changed = {name for name, each in merged.items() if not torch.equal(each, base[name])}
+    assert changed == {name for name in base if name.endswith("_proj.weight")}
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_killed_job_ends_with_the_same_adapters(page, ranks):
+    cluster, directory, _ = page
+    runs = [directory / f"runs/{name}-{ranks}" for name in ("whole", "killed")]
+    settings = {"resources__ranks_per_node": ranks, "train__global_batch": 4, "checkpoint__every_steps": 10}
+    whole = cluster.wait_state(submit(cluster, directory, checkpoint__dir=runs[0], **settings), "SUCCEEDED")
+    killed = submit(cluster, directory, checkpoint__dir=runs[1], **settings)
+    cluster.wait_step(killed, 25)
+    kill_rank(cluster, ranks - 1)
+    done = cluster.wait_state(killed, "SUCCEEDED")
+    assert (done.attempt, done.last_step.loss) == (2, whole.last_step.loss)
+    theirs = adapters(runs[0])
+    assert all(torch.equal(each, theirs[name]) for name, each in adapters(runs[1]).items())
+
+
+def test_adapter_is_continued_only_on_its_base_model(page):
+    cluster, directory, _ = page
+    first = directory / "runs/first"
+    cluster.wait_state(submit(cluster, directory, checkpoint__dir=first, train__steps=20), "SUCCEEDED")
+    expected = {}
+    for name, load in (("peft", first / "peft"), ("native", first)):
+        more = submit(cluster, directory, checkpoint__dir=directory / f"runs/{name}", checkpoint__load=load,
+                      checkpoint__load_optimizer="false", train__steps=5)
+        expected[name] = cluster.wait_state(more, "SUCCEEDED").first_loss
+    assert expected["peft"] == expected["native"]
+    save_model(directory / "other", seed=2)
+    other = submit(cluster, directory, checkpoint__dir=directory / "runs/other", checkpoint__load=first, train__steps=30,
+                   train__lora__base_model=directory / "other")
+    assert "the adapters were trained with other frozen weights" in cluster.wait_state(other, "FAILED").reason
+    full = submit(cluster, directory, checkpoint__dir=directory / "runs/full", checkpoint__load=directory / "llama")
+    assert "has no adapter_config.json, so it is not an adapter" in cluster.wait_state(full, "FAILED").reason
