@@ -1,11 +1,11 @@
-// Tests of times that a fake clock controls, devices, and broken environments. Ranks are real processes.
+// Tests of times that a fake clock controls, the facts of an exit, and errors within the agent. Ranks are
+// real processes.
 #include "agent/ranks/rank_supervisor.h"
 
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
@@ -153,144 +153,6 @@ TEST_F(RankSupervisorTest, StopReachesARankInSigstop) {
   EXPECT_EQ(events_.AwaitExit(0).signal(), SIGTERM);
 }
 
-TEST_F(RankSupervisorTest, SavingRankGetsLeaveOrderBeforeSigterm) {
-  Start();
-  supervisor_->Launch(SavingLaunch("leave-on-order", {0}));
-  events_.Await("ready 0");
-  supervisor_->Stop(SavingStop(60000));
-  const v1::RankExit exit = events_.AwaitExit(0);
-  EXPECT_EQ(exit.error(), "left within 59200 ms");
-  EXPECT_EQ(exit.exit_code(), 143);
-  EXPECT_TRUE(exit.cancelled());
-  events_.Await("stopped");
-}
-
-TEST_F(RankSupervisorTest, RanksSaveWhenTheAgentStops) {
-  Start();
-  supervisor_->Launch(SavingLaunch("leave-on-order", {0, 1}));
-  for (const int rank : {0, 1}) events_.Await(absl::StrCat("ready ", rank));
-  supervisor_->StopAll(absl::Seconds(60));
-  for (const int rank : {0, 1}) EXPECT_EQ(events_.AwaitExit(rank).error(), "left within 59200 ms");
-  events_.Await("stopped");
-}
-
-TEST_F(RankSupervisorTest, SendsSigtermImmediatelyWithoutSaveOrTime) {
-  struct Case {
-    std::string name;
-    bool has_checkpoints, may_save;
-    int64_t grace_ms;
-  };
-  Start();
-  int attempt = 0;
-  for (const Case& each : {Case{"no checkpoints", false, true, 60000}, Case{"may not", true, false, 60000},
-                           Case{"too short", true, true, 800}}) {
-    SCOPED_TRACE(each.name);
-    ++attempt;
-    v1::Launch launch = SavingLaunch("leave-on-order", {0});
-    launch.set_attempt(attempt);
-    launch.set_job_id(absl::StrCat("job-", attempt));
-    if (!each.has_checkpoints) launch.mutable_spec()->clear_checkpoint();
-    launch.set_first_rank(attempt);  // Distinguishes events.
-    launch.set_world_size(attempt + 1);
-    supervisor_->Launch(launch);
-    events_.Await(absl::StrCat("ready ", attempt));
-    v1::Stop stop = Stop(attempt, each.grace_ms);
-    stop.set_job_id(launch.job_id());
-    stop.set_save(each.may_save);
-    supervisor_->Stop(stop);
-    EXPECT_EQ(events_.AwaitExit(attempt).signal(), SIGTERM);
-  }
-}
-
-TEST_F(RankSupervisorTest, RankThatIgnoresLeaveOrderGetsSigtermInTime) {
-  Start();
-  supervisor_->Launch(SavingLaunch("stay", {0}));
-  events_.Await("ready 0");
-  supervisor_->Stop(SavingStop(60500));
-  supervisor_->HostedAttempts();
-  Pass(absl::Seconds(59));
-  EXPECT_FALSE(events_.Has("exit 0"));
-  Pass(absl::Seconds(1));
-  EXPECT_EQ(events_.AwaitExit(0).signal(), SIGTERM);
-}
-
-TEST_F(RankSupervisorTest, RankThatBlocksOnLeaveOrderIsKilled) {
-  Start();
-  supervisor_->Launch(SavingLaunch("stubborn", {0}));
-  events_.Await("ready 0");
-  supervisor_->Stop(SavingStop(60500));
-  supervisor_->HostedAttempts();
-  Pass(absl::Seconds(60));
-  EXPECT_FALSE(events_.Has("exit 0"));
-  Pass(absl::Seconds(1));
-  EXPECT_EQ(events_.AwaitExit(0).signal(), SIGKILL);
-}
-
-TEST_F(RankSupervisorTest, LeaveOrderReachesARankInSigstop) {
-  Start();
-  supervisor_->Launch(SavingLaunch("leave-on-order", {0}));
-  events_.Await("ready 0");
-  ASSERT_EQ(kill(FactsOf(0).pid, SIGSTOP), 0);
-  supervisor_->Stop(SavingStop(60000));
-  EXPECT_EQ(events_.AwaitExit(0).error(), "left within 59200 ms");
-}
-
-TEST_F(RankSupervisorTest, PeersGetSigtermSoonAfterTheFirstRankLeft) {
-  Start();
-  supervisor_->Launch(SavingLaunch("one-leaves-on-order", {0, 1}));
-  for (const int rank : {0, 1}) events_.Await(absl::StrCat("ready ", rank));
-  supervisor_->Stop(SavingStop(60000));
-  EXPECT_EQ(events_.AwaitExit(0).exit_code(), 143);
-  supervisor_->HostedAttempts();  // kPeerExitTime has started.
-  Pass(absl::Seconds(1));
-  EXPECT_FALSE(events_.Has("exit 1"));
-  Pass(absl::Seconds(1));
-  EXPECT_EQ(events_.AwaitExit(1).signal(), SIGTERM);
-}
-
-TEST_F(RankSupervisorTest, PeersGetSigtermImmediatelyAfterADeath) {
-  Start();
-  supervisor_->Launch(SavingLaunch("one-dies-on-order", {0, 1}));
-  for (const int rank : {0, 1}) events_.Await(absl::StrCat("ready ", rank));
-  supervisor_->StopAll(absl::Seconds(60));
-  const v1::RankExit died = events_.AwaitExit(0);
-  EXPECT_EQ(died.signal(), SIGSEGV);
-  EXPECT_FALSE(died.cancelled()) << "nobody stopped it";
-  EXPECT_FALSE(died.drained());
-  const v1::RankExit stopped = events_.AwaitExit(1);  // Without advancing the clock.
-  EXPECT_EQ(stopped.signal(), SIGTERM);
-  EXPECT_TRUE(stopped.cancelled());
-}
-
-TEST_F(RankSupervisorTest, ExitsOnAgentShutdownAreDrained) {
-  Start();
-  supervisor_->Launch(SavingLaunch("leave-on-order", {0}));
-  events_.Await("ready 0");
-  v1::Launch stubborn = Launch("stubborn", 1, {1});
-  stubborn.set_job_id("other");
-  stubborn.set_first_rank(1);
-  stubborn.set_world_size(2);
-  supervisor_->Launch(stubborn);
-  events_.Await("ready 1");
-  supervisor_->StopAll(absl::Seconds(10));
-  EXPECT_TRUE(events_.AwaitExit(0).drained());
-  supervisor_->HostedAttempts();
-  Pass(absl::Seconds(11));
-  const v1::RankExit killed = events_.AwaitExit(1);
-  EXPECT_EQ(killed.signal(), SIGKILL) << "it did not follow";
-  EXPECT_TRUE(killed.drained());
-}
-
-TEST_F(RankSupervisorTest, ExitsOnJobStopAreNotDrained) {
-  Start();
-  supervisor_->Launch(SavingLaunch("leave-on-order", {0}));
-  events_.Await("ready 0");
-  supervisor_->Stop(SavingStop(60000));
-  const v1::RankExit exit = events_.AwaitExit(0);
-  EXPECT_TRUE(exit.cancelled());
-  EXPECT_FALSE(exit.drained());
-}
-
 TEST_F(RankSupervisorTest, ExitHasTheFirstCountedStep) {
   Start();
   supervisor_->Launch(Launch("skip", 1, {0}));
@@ -298,25 +160,6 @@ TEST_F(RankSupervisorTest, ExitHasTheFirstCountedStep) {
   EXPECT_EQ(exit.first_counted_step(), 3);
   EXPECT_EQ(exit.last_step(), 5);
   EXPECT_EQ(exit.last_report().step(), 5);
-}
-
-TEST_F(RankSupervisorTest, SecondStopShortensTheTimeToSave) {
-  Start();
-  supervisor_->Launch(SavingLaunch("stay", {0}));
-  events_.Await("ready 0");
-  supervisor_->Stop(SavingStop(60000));
-  supervisor_->HostedAttempts();
-  EXPECT_FALSE(events_.Has("exit 0"));
-  supervisor_->Stop(SavingStop(500));
-  EXPECT_EQ(events_.AwaitExit(0).signal(), SIGTERM);
-}
-
-TEST_F(RankSupervisorTest, FailedAttemptDoesNotSave) {
-  Start();
-  supervisor_->Launch(SavingLaunch("first-dies", {0, 1}));
-  events_.AwaitExit(0);
-  supervisor_->Stop(SavingStop(60000));
-  EXPECT_EQ(events_.AwaitExit(1).signal(), SIGTERM);
 }
 
 TEST_F(RankSupervisorTest, ExitHasThePositionOfAKilledRank) {
@@ -439,67 +282,6 @@ TEST_F(RankSupervisorTest, KillsDescendantsOfADeadRank) {
   for (const ProcessFacts& process : *table) EXPECT_NE(ReadRankMark(process.pid), "job/1/0");
 }
 
-TEST_F(RankSupervisorTest, RejectsUnknownOrUsedDevices) {
-  options_.device = v1::DEVICE_CUDA;
-  Start();
-  supervisor_->Launch(Launch("stay", 1, {2}));
-  events_.Await("launched 0 device 2");
-  v1::Launch busy = Launch("stay", 1, {1, 2});
-  busy.set_job_id("other");
-  busy.set_first_rank(1);
-  busy.set_world_size(3);
-  supervisor_->Launch(busy);
-  const v1::RankExit refused = events_.AwaitExit(1);
-  EXPECT_EQ(refused.error(), "launch rejected: device 2 is not free");
-  EXPECT_FALSE(refused.has_error_class()) << "the next attempt may find it free";
-  EXPECT_EQ(events_.AwaitExit(2).exit_code(), 126);
-  busy.clear_devices();
-  busy.add_devices(0);
-  busy.add_devices(4);
-  busy.set_first_rank(3);
-  busy.set_world_size(5);
-  supervisor_->Launch(busy);
-  EXPECT_EQ(events_.AwaitExit(3).error(), "launch rejected: device 4: not on this node (got 4, want 0..3)");
-}
-
-TEST_F(RankSupervisorTest, RejectsAnInvalidLaunch) {
-  Start();
-  v1::Launch outside = Launch("stay", 1, {0});
-  outside.set_first_rank(7);
-  supervisor_->Launch(outside);
-  EXPECT_TRUE(absl::StrContains(events_.AwaitExit(7).error(), "invalid launch"));
-  v1::Launch evil = Launch("stay", 1, {0});
-  evil.set_job_id("../../etc");
-  evil.set_world_size(9);
-  evil.set_first_rank(8);
-  supervisor_->Launch(evil);
-  EXPECT_TRUE(absl::StrContains(events_.AwaitExit(8).error(), "job_id may hold only"));
-}
-
-TEST_F(RankSupervisorTest, RejectsALaunchWithoutRankBinary) {
-  options_.rank_binary = "/no/such/fsdpd-rank";
-  Start();
-  supervisor_->Launch(Launch("stay", 1, {0, 1}));
-  const v1::RankExit exit = events_.AwaitExit(1);
-  EXPECT_EQ(exit.exit_code(), 126);
-  EXPECT_EQ(exit.error(), "launch rejected: rank binary /no/such/fsdpd-rank: No such file or directory");
-  EXPECT_EQ(exit.error_class().kind(), v1::ErrorClass::KIND_NODE);
-  EXPECT_TRUE(supervisor_->Idle());
-}
-
-TEST_F(RankSupervisorTest, ReportsWhyTheRankBinaryCannotStart) {
-  options_.rank_binary = dir_.File("fsdpd-rank");
-  std::ofstream(options_.rank_binary) << "#!/no/such/interpreter\n";
-  std::filesystem::permissions(options_.rank_binary, std::filesystem::perms::owner_all);
-  Start();
-  supervisor_->Launch(Launch("stay", 1, {0, 1}));
-  const v1::RankExit exit = events_.AwaitExit(1);
-  EXPECT_EQ(exit.exit_code(), 126);
-  EXPECT_TRUE(absl::StrContains(exit.error(), options_.rank_binary)) << exit.error();
-  events_.Await("gone");
-  EXPECT_TRUE(supervisor_->Idle());
-}
-
 TEST_F(RankSupervisorTest, RankThatDiesBeforeReadingItsSpecAffectsNoOther) {
   options_.rank_binary = "/bin/false";
   Start();
@@ -608,86 +390,6 @@ TEST_F(RankSupervisorTest, FullDiskCostsTheLogOnly) {
   second.set_world_size(2);
   second.set_first_rank(1);
   supervisor_->Launch(second);
-  EXPECT_EQ(events_.AwaitExit(1).exit_code(), 0);
-}
-
-TEST_F(RankSupervisorTest, RejectsLaunchesWhileStopping) {
-  Start();
-  supervisor_->StopAll(absl::Seconds(1));
-  supervisor_->Launch(Launch("stay", 1, {0}));
-  const v1::RankExit exit = events_.AwaitExit(0);
-  EXPECT_EQ(exit.error(), "launch rejected: the agent is stopping");
-  EXPECT_TRUE(exit.agent_stopping());
-}
-
-TEST_F(RankSupervisorTest, LaunchWithoutDescriptorsFailsAndOthersContinue) {
-  Start();
-  supervisor_->Launch(Launch("stay", 1, {0}));
-  events_.Await("ready 0");
-  rlimit before;
-  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-  const pid_t rank = FactsOf(0).pid;
-  const rlimit none = {3, before.rlim_max};  // All descriptors are in use.
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-  v1::Launch second = Launch("train", 2, {1});
-  second.set_world_size(2);
-  second.set_first_rank(1);
-  supervisor_->Launch(second);
-  const v1::RankExit refused = events_.AwaitExit(1);
-  kill(rank, SIGKILL);
-  const v1::RankExit killed = events_.AwaitExit(0);
-  const bool idle = supervisor_->Idle();
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
-  EXPECT_EQ(refused.exit_code(), 126);
-  EXPECT_TRUE(absl::StrContains(refused.error(), "Too many open files")) << refused.error();
-  EXPECT_EQ(killed.signal(), SIGKILL);
-  ASSERT_EQ(killed.log_tail_size(), 1);
-  EXPECT_EQ(killed.log_tail(0), "[fsdpd-agent: the log cannot be read: Too many open files]");
-  EXPECT_FALSE(idle) << "that nothing is left cannot be seen";
-  while (!supervisor_->Idle()) Pass(absl::Seconds(1));
-  second.set_attempt(3);
-  second.set_world_size(3);
-  second.set_first_rank(2);
-  supervisor_->Launch(second);
-  EXPECT_EQ(events_.AwaitExit(2).exit_code(), 0);
-}
-
-TEST_F(RankSupervisorTest, PluginMustBeBelowAPluginDir) {
-  std::filesystem::create_directory(dir_.File("plugins"));
-  std::ofstream(dir_.File("plugins/mine.so")) << "x";
-  std::ofstream(dir_.File("theirs.so")) << "x";
-  options_.plugin_dirs = {ResolvePathRoot(dir_.File("plugins")).value()};
-  Start();
-  v1::Launch launch = Launch("train", 1, {0});
-  launch.mutable_spec()->mutable_model()->mutable_plugin()->set_path(dir_.File("theirs.so"));
-  supervisor_->Launch(launch);
-  const v1::RankExit refused = events_.AwaitExit(0);
-  EXPECT_EQ(refused.exit_code(), 126);
-  EXPECT_TRUE(absl::StrContains(refused.error(), "outside of --plugin-dir")) << refused.error();
-  launch.mutable_spec()->mutable_model()->mutable_plugin()->set_path(dir_.File("plugins/mine.so"));
-  launch.set_attempt(2);
-  launch.set_world_size(2);
-  launch.set_first_rank(1);
-  supervisor_->Launch(launch);
-  EXPECT_EQ(events_.AwaitExit(1).exit_code(), 0);
-}
-
-TEST_F(RankSupervisorTest, PathsMustBeBelowAPathRoot) {
-  std::filesystem::create_directory(dir_.File("data"));
-  options_.path_roots = {ResolvePathRoot(dir_.File("data")).value()};
-  Start();
-  v1::Launch launch = Launch("train", 1, {0});
-  launch.mutable_spec()->mutable_checkpoint()->set_dir(dir_.File("ckpt"));
-  supervisor_->Launch(launch);
-  const v1::RankExit refused = events_.AwaitExit(0);
-  EXPECT_EQ(refused.exit_code(), 126);
-  EXPECT_EQ(refused.error_class().kind(), v1::ErrorClass::KIND_CONFIGURATION);
-  EXPECT_TRUE(absl::StrContains(refused.error(), "outside of --path-root")) << refused.error();
-  launch.mutable_spec()->mutable_checkpoint()->set_dir(dir_.File("data/ckpt"));
-  launch.set_attempt(2);
-  launch.set_world_size(2);
-  launch.set_first_rank(1);
-  supervisor_->Launch(launch);
   EXPECT_EQ(events_.AwaitExit(1).exit_code(), 0);
 }
 
