@@ -5,82 +5,17 @@
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
-#include <absl/strings/str_split.h>
-#include <absl/time/clock.h>
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/socket.h>
 
 #include <atomic>
-#include <fstream>
-#include <functional>
-#include <future>
-#include <iterator>
 #include <thread>
 
 #include "agent/ranks/process_tree.h"
-#include "agent/testing/scripted_coordinator.h"
-#include "base/limits.h"
-#include "base/temp_dir.h"
-#include "base/testing/fake_nvml.h"
+#include "agent/testing/agent_case.h"
 
 namespace fsdpd {
 namespace {
-
-// Test binaries run in the directory of their runfiles.
-constexpr char kFakeRank[] = "agent/testing/fake_rank";
-
-struct Node {
-  explicit Node(ScriptedCoordinator* coordinator, int slots = 4,
-                std::function<absl::StatusOr<DeviceOffer>()> probe = nullptr) {
-    options.coordinator = coordinator->address();
-    options.node = "node-0";
-    options.offer.slots = slots;
-    options.offer.memory_bytes_per_slot = 1 << 20;
-    options.offer.host_memory_bytes = 1 << 30;
-    options.probe = std::move(probe);
-    options.work_dir = work.File("ranks");
-    options.rank_binary = kFakeRank;
-    Start();
-  }
-  void Start() {
-    agent.reset();  // It holds the lock of the work directory.
-    absl::StatusOr<std::unique_ptr<Agent>> started =
-        Agent::Start(options, [this](const absl::Status& why) { refused.set_value(why); });
-    EXPECT_TRUE(started.ok()) << started.status();
-    agent = *std::move(started);
-  }
-  AgentOptions options;
-  TempDir work;
-  std::promise<absl::Status> refused;
-  std::unique_ptr<Agent> agent;
-};
-
-v1::CoordinatorMessage Launch(const std::string& behavior, int attempt = 1, int ranks = 1, int world = 0) {
-  v1::CoordinatorMessage message;
-  v1::Launch* launch = message.mutable_launch();
-  launch->set_job_id(behavior + "-k3x9q2");
-  launch->set_attempt(attempt);
-  launch->mutable_spec()->set_name(behavior);
-  launch->mutable_spec()->mutable_train()->set_steps(3);
-  launch->set_world_size(world == 0 ? ranks : world);
-  launch->set_ranks(ranks);
-  for (int i = 0; i < ranks; ++i) launch->add_devices(i);
-  launch->mutable_memory_plan()->set_peak_bytes(400);  // Differs from what fake_rank reports.
-  launch->mutable_memory_plan()->add_components()->set_name("optimizer");
-  launch->mutable_memory_plan()->mutable_components(0)->set_bytes(400);
-  return message;
-}
-
-v1::CoordinatorMessage Stop(const std::string& job, int attempt, int64_t grace_ms) {
-  v1::CoordinatorMessage message;
-  message.mutable_stop()->set_job_id(job);
-  message.mutable_stop()->set_attempt(attempt);
-  message.mutable_stop()->set_grace_ms(grace_ms);
-  message.mutable_stop()->set_reason("test");
-  return message;
-}
 
 // Live processes with the mark of a rank of `job`, anywhere in the process tree.
 std::vector<pid_t> MarkedProcesses(const std::string& job) {
@@ -92,52 +27,6 @@ std::vector<pid_t> MarkedProcesses(const std::string& job) {
       pids.push_back(process.pid);
   }
   return pids;
-}
-
-std::string Fetch(const std::string& endpoint) {
-  const std::vector<std::string> parts = absl::StrSplit(endpoint, ':');
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(std::stoi(parts[1])));
-  inet_pton(AF_INET, parts[0].c_str(), &address.sin_addr);
-  const UniqueFd fd(socket(AF_INET, SOCK_STREAM, 0));
-  EXPECT_EQ(connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-  const std::string request = "GET /metrics HTTP/1.0\r\n\r\n";
-  EXPECT_EQ(send(fd.get(), request.data(), request.size(), 0), static_cast<ssize_t>(request.size()));
-  std::string answer;
-  char bytes[4096];
-  for (ssize_t n; (n = recv(fd.get(), bytes, sizeof bytes, 0)) > 0;)
-    answer.append(bytes, static_cast<size_t>(n));
-  const size_t body = answer.find("\r\n\r\n");
-  return body == std::string::npos ? "" : answer.substr(body + 4);
-}
-
-// Lines of one log request, and its error.
-std::vector<std::string> LinesOf(ScriptedCoordinator* coordinator, int64_t request,
-                                 std::string* error = nullptr) {
-  const v1::AgentMessage end = coordinator->Await([&](const v1::AgentMessage& m) {
-    return m.has_logs() && m.logs().request() == request && m.logs().end();
-  });
-  if (error != nullptr) *error = end.logs().error();
-  std::vector<std::string> lines;
-  for (const v1::AgentMessage& message : coordinator->Received()) {
-    if (message.logs().request() != request) continue;
-    for (const v1::LogLines::Line& line : message.logs().lines()) lines.push_back(line.line());
-  }
-  return lines;
-}
-
-v1::CoordinatorMessage ReadLogs(int64_t request, const std::string& job, int rank, bool follow = false,
-                                int tail = 0) {
-  v1::CoordinatorMessage message;
-  v1::ReadLogs* ask = message.mutable_read_logs();
-  ask->set_request(request);
-  ask->set_job_id(job);
-  ask->set_attempt(1);
-  ask->set_rank(rank);
-  ask->set_follow(follow);
-  ask->set_tail_lines(tail);
-  return message;
 }
 
 TEST(Agent, RegistersAndSendsHeartbeats) {
@@ -491,170 +380,6 @@ TEST(Agent, RetriesIfItsOldStreamHoldsTheName) {
   coordinator.Refuse(grpc::Status(grpc::StatusCode::ALREADY_EXISTS, "node node-0 is attached"));
   coordinator.Resume();
   coordinator.AwaitRegister(2);
-}
-
-TEST(Agent, ReadsWholeLogsAndTails) {
-  ScriptedCoordinator coordinator;
-  Node node(&coordinator);
-  coordinator.AwaitRegister(1);
-  coordinator.Send(Launch("flood"));
-  coordinator.AwaitExit("flood-k3x9q2", 1, 0);
-  coordinator.Send(ReadLogs(1, "flood-k3x9q2", 0));
-  const std::vector<std::string> all = LinesOf(&coordinator, 1);
-  ASSERT_EQ(all.size(), 20002u);
-  EXPECT_EQ(all[0], "flood 0");
-  EXPECT_EQ(all[19999], "flood 19999");
-  EXPECT_EQ(all[20000], std::string(kMaxLogLineBytes, 'x') + " [83616 bytes cut]");
-  EXPECT_EQ(all[20001], "binary \xEF\xBF\xBD\xEF\xBF\xBD end");
-  coordinator.Send(ReadLogs(2, "flood-k3x9q2", -1, false, 3));
-  EXPECT_EQ(LinesOf(&coordinator, 2), (std::vector<std::string>{"flood 19999", all[20000], all[20001]}));
-  std::string error;
-  coordinator.Send(ReadLogs(3, "flood-k3x9q2", 7));
-  EXPECT_EQ(LinesOf(&coordinator, 3, &error), std::vector<std::string>{});
-  EXPECT_EQ(error, "this node has no log of job=flood-k3x9q2 attempt=1 rank=7");
-  coordinator.Send(ReadLogs(4, "../etc", 0));
-  LinesOf(&coordinator, 4, &error);
-  EXPECT_TRUE(absl::StrContains(error, "job_id")) << error;
-}
-
-TEST(Agent, LogWithAWindowContinuesAfterAGrant) {
-  ScriptedCoordinator coordinator;
-  Node node(&coordinator);
-  coordinator.AwaitRegister(1);
-  coordinator.Send(Launch("flood"));
-  coordinator.AwaitExit("flood-k3x9q2", 1, 0);
-  v1::CoordinatorMessage ask = ReadLogs(1, "flood-k3x9q2", 0);
-  ask.mutable_read_logs()->set_window_bytes(1);
-  coordinator.Send(ask);
-  coordinator.Await([](const v1::AgentMessage& m) { return m.logs().lines_size() > 0; });
-  v1::CoordinatorMessage grant;
-  grant.mutable_log_grant()->set_request(1);
-  grant.mutable_log_grant()->set_bytes(1 << 30);
-  coordinator.Send(grant);
-  EXPECT_EQ(LinesOf(&coordinator, 1).size(), 20002u);
-}
-
-TEST(Agent, FollowsALogUntilItsRankEnds) {
-  ScriptedCoordinator coordinator;
-  Node node(&coordinator);
-  coordinator.AwaitRegister(1);
-  coordinator.Send(Launch("orphans"));
-  coordinator.AwaitReady("orphans-k3x9q2", 1, 0);
-  coordinator.Send(ReadLogs(5, "orphans-k3x9q2", 0, /*follow=*/true));
-  coordinator.Await([](const v1::AgentMessage& m) {
-    return m.logs().request() == 5 && m.logs().lines_size() > 0 && m.logs().lines(0).line() == "orphaned";
-  });
-  // Data written from now on is delivered too, including an incomplete last line.
-  std::ofstream(node.work.File("ranks/orphans-k3x9q2/attempt-1/rank-0.log"), std::ios::app)
-      << "later\nunfinished";
-  coordinator.Await([](const v1::AgentMessage& m) {
-    return m.logs().lines_size() > 0 && m.logs().lines(0).line() == "later";
-  });
-  EXPECT_EQ(coordinator.Count([](const v1::AgentMessage& m) { return m.logs().end(); }), 0);
-  coordinator.Send(Stop("orphans-k3x9q2", 1, 1000));
-  EXPECT_EQ(LinesOf(&coordinator, 5), (std::vector<std::string>{"orphaned", "later", "unfinished"}));
-}
-
-// Value of a series in the Prometheus text; "" if it is missing.
-std::string Value(const std::string& metrics, const std::string& series) {
-  for (const std::string& line : std::vector<std::string>(absl::StrSplit(metrics, '\n'))) {
-    if (absl::StartsWith(line, series + " ")) return line.substr(series.size() + 1);
-  }
-  return "";
-}
-
-TEST(Agent, MetricsDistinguishFailedFromStoppedRanks) {
-  ScriptedCoordinator coordinator;
-  Node node(&coordinator);
-  coordinator.AwaitRegister(1);
-  coordinator.Send(Launch("fail"));
-  coordinator.AwaitExit("fail-k3x9q2", 1, 0);
-  coordinator.Send(Launch("stay"));
-  coordinator.AwaitReady("stay-k3x9q2", 1, 0);
-  coordinator.Send(Stop("stay-k3x9q2", 1, 0));
-  coordinator.AwaitExit("stay-k3x9q2", 1, 0);
-  const std::string metrics = Fetch(node.agent->metrics_endpoint());
-  EXPECT_EQ(Value(metrics, "fsdpd_rank_failed{fsdpd_job=\"fail-k3x9q2\",rank=\"0\"}"), "1");
-  EXPECT_EQ(Value(metrics, "fsdpd_rank_failed{fsdpd_job=\"stay-k3x9q2\",rank=\"0\"}"), "");
-}
-
-TEST(Agent, ExportsCheckpointMetricsOfRank0) {
-  ScriptedCoordinator coordinator;
-  Node node(&coordinator);
-  coordinator.AwaitRegister(1);
-  v1::CoordinatorMessage launch = Launch("stay");
-  launch.mutable_launch()->mutable_spec()->mutable_checkpoint()->set_dir("/runs/7");
-  coordinator.Send(launch);
-  coordinator.Send(Launch("save"));
-  coordinator.AwaitExit("save-k3x9q2", 1, 0);
-  coordinator.AwaitReady("stay-k3x9q2", 1, 0);
-  const std::string metrics = Fetch(node.agent->metrics_endpoint());
-  const std::string saves = "{fsdpd_job=\"save-k3x9q2\",rank=\"0\"}";
-  EXPECT_EQ(Value(metrics, "fsdpd_checkpoints_total" + saves), "1");
-  EXPECT_EQ(Value(metrics, "fsdpd_checkpoint_failures_total" + saves), "1");
-  EXPECT_EQ(Value(metrics, "fsdpd_checkpoint_last_step" + saves), "6");
-  const std::string none_yet = "{fsdpd_job=\"stay-k3x9q2\",rank=\"0\"}";
-  EXPECT_EQ(Value(metrics, "fsdpd_checkpoint_failures_total" + none_yet), "0");
-}
-
-TEST(Agent, ServesMetricsThatPromtoolAccepts) {
-  ScriptedCoordinator coordinator;
-  TempDir dir;
-  {
-    Node node(&coordinator);
-    coordinator.AwaitRegister(1);
-    coordinator.Send(Launch("train", 2, 2, 4));
-    coordinator.AwaitExit("train-k3x9q2", 2, 0);
-    coordinator.AwaitExit("train-k3x9q2", 2, 1);
-    const std::string metrics = Fetch(node.agent->metrics_endpoint());
-    const std::string rank = "{fsdpd_job=\"train-k3x9q2\",rank=\"1\"";
-    EXPECT_EQ(Value(metrics, "fsdpd_steps_total" + rank + "}"), "3");
-    EXPECT_EQ(Value(metrics, "fsdpd_step_seconds_total" + rank + "}"), "6");
-    EXPECT_EQ(Value(metrics, "fsdpd_tokens_total" + rank + "}"), "750");
-    EXPECT_EQ(Value(metrics, "fsdpd_comm_seconds_total" + rank + ",op=\"all_gather\"}"), "1.5");
-    EXPECT_EQ(Value(metrics, "fsdpd_comm_exposed_seconds_total" + rank + ",op=\"all_gather\"}"), "0.375");
-    EXPECT_EQ(Value(metrics, "fsdpd_comm_bytes_total" + rank + ",op=\"reduce_scatter\"}"), "0");
-    EXPECT_EQ(Value(metrics, "fsdpd_memory_plan_bytes" + rank + ",component=\"optimizer\"}"), "400")
-        << "what the coordinator planned";
-    EXPECT_EQ(Value(metrics, "fsdpd_rank_up" + rank + "}"), "0");
-    EXPECT_EQ(
-        Value(metrics, "fsdpd_rank_info" + rank + ",attempt=\"2\",fsdpd_node=\"node-0\",device=\"cpu\"}"),
-        "1");
-    EXPECT_EQ(Value(metrics, "fsdpd_restarts_total{fsdpd_job=\"train-k3x9q2\"}"), "1");
-    EXPECT_EQ(Value(metrics, "fsdpd_agent_connected"), "1");
-    EXPECT_EQ(Value(metrics, "fsdpd_agent_slots"), "4");
-    EXPECT_EQ(Value(metrics, "fsdpd_build_info{version=\"0.1.0\"}"), "1");
-    std::ofstream(dir.File("metrics")) << metrics;
-  }
-  // After the agent has exited: a subreaper would reap the shell.
-  const std::string check =
-      "promtool check metrics < " + dir.File("metrics") + " > " + dir.File("verdict") + " 2>&1";
-  const int verdict = system(check.c_str());
-  std::ifstream said(dir.File("verdict"));
-  EXPECT_EQ(verdict, 0) << std::string(std::istreambuf_iterator<char>(said), {});
-}
-
-TEST(Agent, ServesGpuMetrics) {
-  ASSERT_NE(FakeNvml::Load("base/testing/libfake-nvidia-ml.so"), nullptr);
-  ScriptedCoordinator coordinator;
-  Node node(&coordinator);
-  coordinator.AwaitRegister(1);
-  EXPECT_EQ(Fetch(node.agent->metrics_endpoint()).find("fsdpd_gpu_"), std::string::npos);
-  node.options.offer.device = v1::DEVICE_CUDA;
-  node.Start();
-  coordinator.AwaitRegister(2);
-  coordinator.Send(Launch("train"));
-  coordinator.AwaitExit("train-k3x9q2", 1, 0);
-  const std::string power = "fsdpd_gpu_power_watts{fsdpd_node=\"node-0\",device=";
-  const auto await = [&](const std::string& who) {
-    while (Value(Fetch(node.agent->metrics_endpoint()), power + who) != "100") std::this_thread::yield();
-  };
-  await("\"cuda:0\",fsdpd_job=\"\",rank=\"\"}");
-  coordinator.Send(Stop("train-k3x9q2", 1, 0));
-  coordinator.AwaitStopped("train-k3x9q2", 1);  // The next reading shows that its memory is free.
-  coordinator.Send(Launch("stay"));
-  await("\"cuda:0\",fsdpd_job=\"stay-k3x9q2\",rank=\"0\"}");
-  await("\"cuda:1\",fsdpd_job=\"\",rank=\"\"}");
 }
 
 TEST(Agent, StopsRanksAndReportsThemOnShutdown) {
