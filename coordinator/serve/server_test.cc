@@ -9,14 +9,12 @@
 #include <thread>
 
 #include "base/limits.h"
-#include "base/temp_dir.h"
 #include "base/version.h"
 #include "coordinator/job/job_machine.h"
-#include "coordinator/testing/scripted_agent.h"
+#include "coordinator/testing/served_case.h"
 #include "coordinator/testing/tiny_spec.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
-#include "proto/fsdpd/v1/coordinator.grpc.pb.h"
 
 namespace fsdpd {
 namespace {
@@ -24,93 +22,7 @@ namespace {
 using ::testing::HasSubstr;
 using Body = v1::CoordinatorMessage;
 
-class ServerTest : public ::testing::Test {
- protected:
-  void SetUp() override { StartServer(); }
-
-  void StartServer(absl::Duration reattach_grace = absl::Seconds(20)) {
-    ServerOptions options;
-    options.listen = "127.0.0.1:0";
-    options.state_dir = dir_.path();
-    options.reconciler.tick = absl::Milliseconds(10);
-    options.reconciler.reattach_grace = reattach_grace;
-    options.reconciler.verdict.settle = absl::Milliseconds(100);
-    auto server = Server::Start(options);
-    ASSERT_TRUE(server.ok()) << server.status();
-    server_ = std::move(*server);
-    stub_ =
-        v1::Coordinator::NewStub(grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials()));
-  }
-
-  std::unique_ptr<ScriptedAgent> Agent(const std::string& node, int slots,
-                                       const std::vector<v1::HostedAttempt>& hosted = {}) {
-    auto agent = std::make_unique<ScriptedAgent>(server_->address(),
-                                                 ScriptedAgent::Options{node, slots, "first", hosted, 0});
-    EXPECT_TRUE(agent->AwaitWelcome());
-    return agent;
-  }
-
-  grpc::Status Submit(const v1::JobSpec& spec, const std::string& request_id, v1::Job* job) {
-    grpc::ClientContext context;
-    v1::SubmitJobRequest request;
-    *request.mutable_spec() = spec;
-    request.set_request_id(request_id);
-    v1::SubmitJobResponse response;
-    const grpc::Status status = stub_->SubmitJob(&context, request, &response);
-    *job = response.job();
-    return status;
-  }
-  v1::Job SubmitOrDie(const v1::JobSpec& spec) {
-    v1::Job job;
-    const grpc::Status status = Submit(spec, "", &job);
-    EXPECT_TRUE(status.ok()) << status.error_message();
-    return job;
-  }
-  v1::Job Get(const std::string& id) {
-    grpc::ClientContext context;
-    v1::GetJobRequest request;
-    request.set_id(id);
-    v1::GetJobResponse response;
-    const grpc::Status status = stub_->GetJob(&context, request, &response);
-    EXPECT_TRUE(status.ok()) << status.error_message();
-    return response.job();
-  }
-  grpc::Status Cancel(const std::string& id, v1::Job* job) {
-    grpc::ClientContext context;
-    v1::CancelJobRequest request;
-    request.set_id(id);
-    request.set_reason("the test says so");
-    v1::CancelJobResponse response;
-    const grpc::Status status = stub_->CancelJob(&context, request, &response);
-    *job = response.job();
-    return status;
-  }
-  // Watches until `done` returns true. The deadline only limits a failing test.
-  template <typename Done>
-  v1::Job AwaitJob(const std::string& id, const Done& done) {
-    grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(120));
-    v1::WatchJobRequest request;
-    request.set_id(id);
-    auto reader = stub_->WatchJob(&context, request);
-    v1::WatchJobResponse update;
-    v1::Job job;
-    while (reader->Read(&update)) {
-      if (!update.has_job()) continue;
-      job = update.job();
-      if (done(job)) return job;
-    }
-    ADD_FAILURE() << "the watch ended: " << reader->Finish().error_message() << job.ShortDebugString();
-    return job;
-  }
-  v1::Job AwaitState(const std::string& id, v1::JobState state) {
-    return AwaitJob(id, [&](const v1::Job& job) { return job.state() == state; });
-  }
-
-  TempDir dir_;
-  std::unique_ptr<Server> server_;
-  std::unique_ptr<v1::Coordinator::Stub> stub_;
-};
+using ServerTest = ServedCase;
 
 template <typename Detail>
 Detail DetailOf(const grpc::Status& status) {
@@ -505,109 +417,6 @@ TEST_F(ServerTest, UnknownJobsAreNotFoundByAnyMethod) {
   auto tailer = stub_->TailLogs(&tail, tail_request);
   EXPECT_FALSE(tailer->Read(&line));
   EXPECT_EQ(tailer->Finish().error_code(), grpc::StatusCode::NOT_FOUND);
-}
-
-TEST_F(ServerTest, MergesAndFollowsLogsOfTwoNodes) {
-  const auto a = Agent("node-0", 1), b = Agent("node-1", 1);
-  const v1::Job job = SubmitOrDie(TinySpec(2, 1));
-  const AttemptRef ref = {job.id(), 1};
-  ASSERT_TRUE(a->Await(Body::kLaunch).has_value());
-  ASSERT_TRUE(b->Await(Body::kLaunch).has_value());
-  grpc::ClientContext context;
-  v1::TailLogsRequest request;
-  request.set_id(job.id());
-  request.set_follow(true);
-  request.set_tail_lines(5);
-  auto reader = stub_->TailLogs(&context, request);
-  const auto send_line = [](ScriptedAgent* agent, int64_t id, int rank, const std::string& text, bool end) {
-    v1::AgentMessage message;
-    message.mutable_logs()->set_request(id);
-    message.mutable_logs()->set_end(end);
-    auto* line = message.mutable_logs()->add_lines();
-    line->set_rank(rank);
-    line->set_attempt(1);
-    line->set_line(text);
-    agent->Send(message);
-  };
-  const auto read_a = a->Await(Body::kReadLogs), read_b = b->Await(Body::kReadLogs);
-  ASSERT_TRUE(read_a.has_value() && read_b.has_value());
-  EXPECT_TRUE(read_a->read_logs().follow());
-  EXPECT_EQ(read_a->read_logs().tail_lines(), 5);
-  EXPECT_EQ(read_a->read_logs().rank(), -1);
-  send_line(a.get(), read_a->read_logs().request(), 0, "hello", false);
-  v1::TailLogsResponse line;
-  ASSERT_TRUE(reader->Read(&line));
-  EXPECT_EQ(line.line(), "hello");
-  send_line(b.get(), read_b->read_logs().request(), 1, "world", true);
-  ASSERT_TRUE(reader->Read(&line));
-  EXPECT_EQ(line.rank(), 1);
-  a->Exit(ref, 0, 0);
-  b->Exit(ref, 1, 0);
-  AwaitState(job.id(), v1::JOB_STATE_SUCCEEDED);
-  send_line(a.get(), read_a->read_logs().request(), 0, "bye", true);
-  ASSERT_TRUE(reader->Read(&line));
-  EXPECT_EQ(line.line(), "bye");
-  EXPECT_FALSE(reader->Read(&line));
-  EXPECT_TRUE(reader->Finish().ok());
-}
-
-// `logs -f` on a queued job saw the new attempt, requested its log before the agent had the launch, and ended
-// with exit code 4.
-TEST_F(ServerTest, FollowerThatIsFasterThanTheLaunchWaits) {
-  const v1::Job job = SubmitOrDie(TinySpec());
-  grpc::ClientContext context;
-  v1::TailLogsRequest request;
-  request.set_id(job.id());
-  request.set_follow(true);
-  auto reader = stub_->TailLogs(&context, request);
-  const auto agent = Agent("node-0", 1);
-  const auto answer = [&](int64_t id, const std::string& text) {
-    v1::AgentMessage message;
-    message.mutable_logs()->set_request(id);
-    message.mutable_logs()->set_end(true);
-    message.mutable_logs()->set_no_such_log(text.empty());
-    if (text.empty()) message.mutable_logs()->set_error("this node has no log of it");
-    if (!text.empty()) message.mutable_logs()->add_lines()->set_line(text);
-    for (auto& line : *message.mutable_logs()->mutable_lines()) line.set_attempt(1);
-    agent->Send(message);
-  };
-  for (const char* text : {"", "", "hello"}) {
-    const auto read = agent->Await(Body::kReadLogs);
-    ASSERT_TRUE(read.has_value());
-    answer(read->read_logs().request(), text);
-  }
-  v1::TailLogsResponse line;
-  ASSERT_TRUE(reader->Read(&line));
-  EXPECT_EQ(line.line(), "hello");
-  agent->Exit({job.id(), 1}, 0, 0);
-  AwaitState(job.id(), v1::JOB_STATE_SUCCEEDED);
-  EXPECT_FALSE(reader->Read(&line));
-  EXPECT_TRUE(reader->Finish().ok());
-}
-
-TEST_F(ServerTest, LogsReportWhyThereAreNone) {
-  const v1::Job job = SubmitOrDie(TinySpec());
-  const auto tail = [&](int rank) {
-    grpc::ClientContext context;
-    v1::TailLogsRequest request;
-    request.set_id(job.id());
-    if (rank >= 0) request.set_rank(rank);
-    v1::TailLogsResponse line;
-    auto reader = stub_->TailLogs(&context, request);
-    EXPECT_FALSE(reader->Read(&line));
-    return reader->Finish();
-  };
-  EXPECT_EQ(tail(-1).error_code(), grpc::StatusCode::FAILED_PRECONDITION);
-  EXPECT_EQ(tail(9).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  {
-    const auto agent = Agent("node-0", 1);
-    ASSERT_TRUE(agent->Await(Body::kLaunch).has_value());
-    agent->Exit({job.id(), 1}, 0, 0);
-    AwaitState(job.id(), v1::JOB_STATE_SUCCEEDED);
-  }
-  const grpc::Status gone = tail(-1);
-  EXPECT_EQ(gone.error_code(), grpc::StatusCode::UNAVAILABLE);
-  EXPECT_THAT(gone.error_message(), HasSubstr("node-0"));
 }
 
 // The agent registers like one of an older release.
