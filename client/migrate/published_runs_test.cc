@@ -11,10 +11,10 @@
 #include <set>
 
 #include "client/migrate/megatron_job.h"
-#include "client/migrate/megatron_option_names.h"
 #include "client/migrate/megatron_options.h"
 #include "client/migrate/megatron_rules.h"
 #include "client/migrate/option_names.h"
+#include "client/migrate/testing/megatron_option_names.h"
 #include "fsdp/plan/rules/rules.h"
 
 namespace fsdpd {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "fsdp/profile/local_benches.h"
+#include "fsdp/profile/testing/local_benches.h"
 
 namespace fsdpd {
 namespace {

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <vector>
 
-#include "fsdp/profile/local_benches.h"
+#include "fsdp/profile/testing/local_benches.h"
 
 namespace fsdpd {
 namespace {

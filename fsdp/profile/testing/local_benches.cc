@@ -1,4 +1,4 @@
-#include "fsdp/profile/local_benches.h"
+#include "fsdp/profile/testing/local_benches.h"
 
 #include <thread>
 #include <utility>

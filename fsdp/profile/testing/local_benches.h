@@ -1,4 +1,4 @@
-// Ranks as threads with in-memory communication, for the tests of this directory.
+// Ranks as threads with in-memory communication, for tests of measured rates.
 #pragma once
 
 #include <functional>
