@@ -54,8 +54,6 @@ void GatherRows(const GatherRowsArgs&, Stream) { FSDPD_CHECK(false); }
 void SumRows(const SumRowsArgs&, Stream) { FSDPD_CHECK(false); }
 void WeighedSwigluForward(const WeighedSwigluArgs&, Stream) { FSDPD_CHECK(false); }
 void WeighedSwigluBackward(const WeighedSwigluArgs&, Stream) { FSDPD_CHECK(false); }
-bool IsFastGroupedProduct(const GroupedProductArgs&) { FSDPD_CHECK(false); }
 void GroupedProduct(GroupedForm, const GroupedProductArgs&, Stream) { FSDPD_CHECK(false); }
-void PlainGroupedProduct(GroupedForm, const GroupedProductArgs&, Stream) { FSDPD_CHECK(false); }
 
 }  // namespace fsdpd::kernels

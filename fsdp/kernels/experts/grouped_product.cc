@@ -23,17 +23,18 @@ bool InPacks(std::initializer_list<const void*> addresses, std::initializer_list
   return true;
 }
 
-}  // namespace
-
-bool IsFastGroupedProduct(const GroupedProductArgs& args) {
+// Whether the product uses LibTorch's grouped GEMM.
+bool IsFast(const GroupedProductArgs& args) {
   const int generation = at::cuda::getCurrentDeviceProperties()->major;
   return args.type == DType::kBf16 && args.experts <= kMostGroups && (generation == 9 || generation == 10) &&
          InPacks({args.x, args.y, args.matrix}, {args.inputs, args.outputs, args.x_stride, args.y_stride});
 }
 
+}  // namespace
+
 void GroupedProduct(GroupedForm form, const GroupedProductArgs& args, Stream stream) {
   if (args.experts == 0 || args.inputs == 0 || args.outputs == 0) return;
-  if (!IsFastGroupedProduct(args)) return PlainGroupedProduct(form, args, stream);
+  if (!IsFast(args)) return PlainGroupedProduct(form, args, stream);
   const at::Device device(at::kCUDA, c10::cuda::current_device());
   const auto of = [&device](void* data, at::IntArrayRef sizes, at::IntArrayRef strides) {
     return at::from_blob(data, sizes, strides, at::TensorOptions(at::kBFloat16).device(device));

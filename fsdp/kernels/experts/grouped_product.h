@@ -18,7 +18,4 @@ constexpr int kGroupedStep = 8;
 // `stream` is LibTorch's current stream.
 void GroupedProduct(GroupedForm form, const GroupedProductArgs& args, Stream stream);
 
-// Whether the product uses LibTorch's grouped GEMM.
-bool IsFastGroupedProduct(const GroupedProductArgs& args);
-
 }  // namespace fsdpd::kernels
