@@ -150,26 +150,6 @@ bool IsHubName(const std::string& path) {
          });
 }
 
-// Replaces a directory of checkpoints by its newest checkpoint, and prints a note. Returns kExitOk or the
-// exit code of an error.
-int Resolve(std::string* path, Console* console) {
-  struct stat info;
-  if (stat(path->c_str(), &info) != 0 && errno == ENOENT && IsHubName(*path)) {
-    console->err << absl::StrCat(
-        "fsdpctl: ", *path, ": no such directory; to download a model of the Hugging Face Hub, run ",
-        "`hf download ", *path, " --local-dir ", DirectoryName(*path), "` [CHECKPOINT_ERROR]\n");
-    return kExitUsage;
-  }
-  for (const FoundCheckpoint& each : CheckpointsIn(*path)) {
-    if (!each.committed) continue;
-    console->err << absl::StrCat(*path, ": note: directory of checkpoints; using the newest, ", each.path,
-                                 "\n");
-    *path = each.path;
-    break;
-  }
-  return kExitOk;
-}
-
 // Returns NOT_FOUND if the directory has no checkpoint. Other errors are left to the reader, which reports
 // them.
 absl::Status HasCheckpoint(const std::string& directory) {
@@ -197,6 +177,24 @@ int ReportCkptError(const absl::Status& status, Console* console) {
   return corrupt ? kExitDamaged : kExitUsage;
 }
 
+int ResolveCheckpoint(std::string* path, Console* console) {
+  struct stat info;
+  if (stat(path->c_str(), &info) != 0 && errno == ENOENT && IsHubName(*path)) {
+    console->err << absl::StrCat(
+        "fsdpctl: ", *path, ": no such directory; to download a model of the Hugging Face Hub, run ",
+        "`hf download ", *path, " --local-dir ", DirectoryName(*path), "` [CHECKPOINT_ERROR]\n");
+    return kExitUsage;
+  }
+  for (const FoundCheckpoint& each : CheckpointsIn(*path)) {
+    if (!each.committed) continue;
+    console->err << absl::StrCat(*path, ": note: directory of checkpoints; using the newest, ", each.path,
+                                 "\n");
+    *path = each.path;
+    break;
+  }
+  return kExitOk;
+}
+
 bool IsInterrupted(const Console& console) {
   return console.interrupt != nullptr && console.interrupt->fired();
 }
@@ -207,12 +205,13 @@ int RunCkptCommand(const CommandLine& given, Console* console) {
     const std::vector<FoundCheckpoint> found = CheckpointsIn(line.file);
     if (!found.empty()) return VerifyEach(found, line, console);
   }
-  if (const int code = Resolve(&line.file, console); code != kExitOk) return code;
+  if (const int code = ResolveCheckpoint(&line.file, console); code != kExitOk) return code;
   if (line.action == "diff") {
-    if (const int code = Resolve(&line.target, console); code != kExitOk) return code;
+    if (const int code = ResolveCheckpoint(&line.target, console); code != kExitOk) return code;
     return RunCkptDiff(line, console);
   }
   if (line.action == "convert") return RunCkptConvert(line, console);
+  if (line.action == "merge") return RunCkptMerge(line, console);
   FSDPD_CHECK(line.action == "inspect" || line.action == "verify");
   if (const absl::Status has = HasCheckpoint(line.file); !has.ok()) return ReportCkptError(has, console);
   const absl::StatusOr<v1::CheckpointReport> checkpoint =

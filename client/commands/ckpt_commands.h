@@ -13,6 +13,9 @@
 namespace fsdpd {
 
 int RunCkptConvert(const CommandLine& line, Console* console);
+int RunCkptMerge(const CommandLine& line, Console* console);  // In ckpt_convert.cc.
+// Replaces a directory of checkpoints with its newest one, and reports that. Returns the exit code.
+int ResolveCheckpoint(std::string* path, Console* console);
 int RunCkptDiff(const CommandLine& line, Console* console);
 
 // Reports that a checkpoint is missing, unreadable, or temporarily not accessible. Returns the exit code.

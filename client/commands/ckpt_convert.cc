@@ -22,9 +22,11 @@
 #include "client/text/progress_line.h"
 #include "fsdp/checkpoint/convert/convert.h"
 #include "fsdp/checkpoint/convert/convert_journal.h"
+#include "fsdp/checkpoint/convert/lora_merge.h"
 #include "fsdp/checkpoint/convert/open_store.h"
 #include "fsdp/checkpoint/hf/hf_config_text.h"
 #include "fsdp/checkpoint/hf/hf_store.h"
+#include "fsdp/checkpoint/hf/peft_config.h"
 #include "fsdp/checkpoint/job/origin_check.h"
 #include "fsdp/plan/spec/defaults.h"
 #include "fsdp/plan/spec/model_difference.h"
@@ -158,6 +160,13 @@ int ReadModel(const CommandLine& line, ConversionOptions* conversion, Console* c
   }
   const absl::StatusOr<v1::JobSpec> inside = JobInside(line.file);
   if (!inside.ok()) return ReportCkptError(inside.status(), console);
+  const bool peft = access(absl::StrCat(line.file, "/", kPeftConfigName).c_str(), F_OK) == 0;
+  if (inside->train().has_lora() || peft) {
+    return ReportUsageError(
+        absl::StrCat(line.file,
+                     ": has only LoRA adapters; use `fsdpctl ckpt merge` to write the merged model"),
+        console);
+  }
   std::string file = !line.spec.empty() ? line.spec : line.config;
   const std::string source_config = absl::StrCat(line.file, "/", kHfConfigName);
   if (file.empty() && access(source_config.c_str(), F_OK) == 0) file = source_config;
@@ -177,6 +186,30 @@ int ReadModel(const CommandLine& line, ConversionOptions* conversion, Console* c
                    ": unknown model (the number of heads and positions is not stored, and there is no ",
                    kHfConfigName, "); add --config CONFIG.JSON, or --spec JOB.YAML of the job that wrote it"),
       console);
+}
+
+// The rank, scale and base model of adapters, from PEFT's configuration or from the spec of the job.
+int ReadLora(const std::string& directory, LoraConfig* lora, Console* console) {
+  const std::string path = absl::StrCat(directory, "/", kPeftConfigName);
+  if (access(path.c_str(), F_OK) == 0) {
+    const absl::StatusOr<PeftConfig> config = PeftConfigOf(directory);
+    if (!config.ok()) return ReportCkptError(config.status(), console);
+    if (config->lora.rank == 0 || !config->unsupported.empty()) {
+      const std::string& what = config->unsupported.empty() ? "r: invalid rank" : config->unsupported[0];
+      return ReportCkptError(absl::UnimplementedError(absl::StrCat(path, ": ", what)), console);
+    }
+    *lora = config->lora;
+    return kExitOk;
+  }
+  const absl::StatusOr<v1::JobSpec> job = JobInside(directory);
+  if (!job.ok()) return ReportCkptError(job.status(), console);
+  if (!job->train().has_lora()) {
+    return ReportCkptError(absl::NotFoundError(absl::StrCat(
+                               directory, ": is neither a checkpoint of a LoRA job nor a directory of PEFT")),
+                           console);
+  }
+  *lora = ToLoraConfig(WithDefaults(*job, nullptr).train().lora());
+  return kExitOk;
 }
 
 int ReadFlags(const CommandLine& line, ConversionOptions* conversion, Console* console) {
@@ -331,6 +364,32 @@ void ReportPartialFiles(const CommandLine& line, const absl::StatusOr<Conversion
 int RunCkptConvert(const CommandLine& line, Console* console) {
   ConversionOptions conversion;
   if (const int code = ReadFlags(line, &conversion, console); code != kExitOk) return code;
+  const absl::StatusOr<ConversionResult> result = ConvertWithProgress(conversion, console);
+  ReportPartialFiles(line, result, console);
+  if (!result.ok()) return ReportCkptError(result.status(), console);
+  return PrintResult(line, ToProto(line, conversion, *result), console);
+}
+
+int RunCkptMerge(const CommandLine& given, Console* console) {
+  CommandLine line = given;
+  LoraConfig lora;
+  if (const int code = ReadLora(given.file, &lora, console); code != kExitOk) return code;
+  line.file = !given.base.empty() ? given.base : lora.base_model;
+  if (line.file.empty()) {
+    return ReportUsageError(absl::StrCat(given.file, ": does not name its base model; add --base DIR"),
+                            console);
+  }
+  if (const int code = ResolveCheckpoint(&line.file, console); code != kExitOk) return code;
+  line.to = "hf";
+  line.no_optimizer = true;
+  ConversionOptions conversion;
+  if (const int code = ReadFlags(line, &conversion, console); code != kExitOk) return code;
+  if (!std::holds_alternative<LlamaConfig>(conversion.model))
+    return ReportUsageError(absl::StrCat(line.file, ": is not a model of the Llama family"), console);
+  const absl::StatusOr<std::unique_ptr<LoraMerge>> merge =
+      LoraMerge::Open(given.file, conversion.model, lora);
+  if (!merge.ok()) return ReportCkptError(merge.status(), console);
+  conversion.merge = merge->get();
   const absl::StatusOr<ConversionResult> result = ConvertWithProgress(conversion, console);
   ReportPartialFiles(line, result, console);
   if (!result.ok()) return ReportCkptError(result.status(), console);

@@ -15,8 +15,8 @@ constexpr char kJsonPathForm[] = "jsonpath=";  // Prefix of a template in -o.
 
 struct CommandLine {
   std::string command;  // "submit", "get", ...
-  std::string
-      action;  // ckpt: "inspect", "verify", "convert", "diff"; token: "new"; context: "use", "list", "show"
+  // ckpt: "inspect", "verify", "convert", "merge", "diff"; token: "new"; context: "use", "list", "show".
+  std::string action;
   std::string server;                // Empty: from the context, else kDefaultServer.
   std::string context;               // Name in the contexts file; empty: the current context.
   std::set<std::string> flags;       // The flags of AccessFlags() that were given.
@@ -30,6 +30,7 @@ struct CommandLine {
 
   std::string file;                 // submit, validate, plan, migrate; ckpt: the directory
   std::string target;               // ckpt convert; ckpt diff: the second directory
+  std::string base;                 // ckpt merge: directory of the base model; empty: the adapters name it.
   std::string to;                   // ckpt convert: fsdp_dtensor, hf, torch_dist; export: tensorboard, wandb
   std::string config;               // ckpt convert, diff: path of a config.json, or empty.
   std::string spec;                 // ckpt convert, diff: path of a job spec, or empty.

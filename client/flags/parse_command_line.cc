@@ -215,6 +215,20 @@ void AddProfileCommand(CLI::App* app, CommandLine* line) {
             "Use this fsdpd-rank; default: next to fsdpctl");
 }
 
+// The options of commands that write a checkpoint.
+void AddWrittenFiles(CLI::App* command, CommandLine* line) {
+  AddOption(command, "--dtype", &line->dtype, "TYPE",
+            "Write bfloat16 (default of hf), float16 or float32 (default of torch_dist)",
+            OneOf({"bfloat16", "float16", "float32"}));
+  command
+      ->add_option("--shard-bytes", line->shard_bytes,
+                   "Limit the size of each file; a larger tensor gets its own")
+      ->type_name("SIZE")
+      ->capture_default_str();
+  command->add_flag("--overwrite", line->overwrite,
+                    "Discard TARGET.part of an interrupted conversion; does not replace TARGET");
+}
+
 void AddCkptConvert(CLI::App* ckpt, CommandLine* line) {
   CLI::App* convert = AddCommand(
       ckpt, "convert",
@@ -237,27 +251,33 @@ void AddCkptConvert(CLI::App* ckpt, CommandLine* line) {
             "Read the model from a config.json; default: the one in SOURCE");
   AddOption(convert, "--spec", &line->spec, "FILE",
             "Read the model and optimizer settings from the spec of a job");
-  AddOption(convert, "--dtype", &line->dtype, "TYPE",
-            "Write bfloat16 (default of hf), float16 or float32 (default of torch_dist)",
-            OneOf({"bfloat16", "float16", "float32"}));
-  convert
-      ->add_option("--shard-bytes", line->shard_bytes,
-                   "Limit the size of each file; a larger tensor gets its own")
-      ->type_name("SIZE")
-      ->capture_default_str();
+  AddWrittenFiles(convert, line);
   convert->add_flag("--no-optimizer", line->no_optimizer, "Convert only the parameters");
-  convert->add_flag("--overwrite", line->overwrite,
-                    "Discard TARGET.part of an interrupted conversion; does not replace TARGET");
+}
+
+void AddCkptMerge(CLI::App* ckpt, CommandLine* line) {
+  CLI::App* merge = AddCommand(
+      ckpt, "merge",
+      "Merge LoRA adapters into their base model, as a Hugging Face directory. ADAPTERS is a checkpoint of a "
+      "LoRA job, or a directory of PEFT.",
+      "  fsdpctl ckpt merge runs/7 merged\n"
+      "  fsdpctl ckpt merge runs/7/peft merged --base Llama-3.1-8B --dtype float32");
+  AddOption(merge, "ADAPTERS", &line->file, "", "Directory with the adapters")->required();
+  AddOption(merge, "TARGET", &line->target, "", "Directory to create; must not exist, or be empty")
+      ->required();
+  AddOption(merge, "--base", &line->base, "DIR",
+            "Read the base model from DIR; default: the path that ADAPTERS records");
+  AddWrittenFiles(merge, line);
 }
 
 void AddCkptCommand(CLI::App* app, CommandLine* line) {
-  CLI::App* ckpt = AddCommand(
-      app, "ckpt",
-      "Inspect, verify, compare and convert checkpoints. Pickled data is decoded without executing it.",
-      "  fsdpctl ckpt inspect runs/7/iter_0001000\n"
-      "  fsdpctl ckpt verify runs/7/iter_0001000\n"
-      "  fsdpctl ckpt diff runs/7/iter_0001000 runs/8/iter_0001000\n"
-      "  fsdpctl ckpt convert Llama-3.1-8B start --to fsdp_dtensor");
+  CLI::App* ckpt = AddCommand(app, "ckpt",
+                              "Inspect, verify, compare, convert and merge checkpoints. Pickled data is "
+                              "decoded without executing it.",
+                              "  fsdpctl ckpt inspect runs/7/iter_0001000\n"
+                              "  fsdpctl ckpt verify runs/7/iter_0001000\n"
+                              "  fsdpctl ckpt diff runs/7/iter_0001000 runs/8/iter_0001000\n"
+                              "  fsdpctl ckpt convert Llama-3.1-8B start --to fsdp_dtensor");
   ckpt->require_subcommand(1);
   const auto add = [&](const char* name, const char* about) {
     CLI::App* command = AddCommand(ckpt, name, about, absl::StrCat("  fsdpctl ckpt ", name, " DIR\n"));
@@ -273,6 +293,7 @@ void AddCkptCommand(CLI::App* app, CommandLine* line) {
       "Read all data, compare it with its checksums, and report all defects. In a directory of checkpoints, "
       "verify all, newest first.");
   AddCkptConvert(ckpt, line);
+  AddCkptMerge(ckpt, line);
   CLI::App* diff = AddCommand(
       ckpt, "diff",
       "Compare two checkpoints: names, shapes, types and values. If the formats differ, compare the "

@@ -215,15 +215,15 @@ std::string PlanText(const v1::Plan& plan, bool program) {
                                            context > 1 ? absl::StrCat(", context parallel ", context) : "",
                                            tensor > 1 ? absl::StrCat(", tensor parallel ", tensor) : "",
                                            expert > 1 ? absl::StrCat(", expert parallel ", expert) : "");
+  // An older coordinator does not send the number.
+  const std::string all = HumanCount(static_cast<double>(plan.parameters())),
+                    trained = HumanCount(static_cast<double>(plan.trainable_parameters()));
   const std::string trainable =
-      plan.trainable_parameters() == plan.parameters()
-          ? ""
-          : absl::StrCat(" (", HumanCount(static_cast<double>(plan.trainable_parameters())), " trainable)");
+      plan.trainable_parameters() == 0 || trained == all ? "" : absl::StrCat(" (", trained, " trainable)");
   std::string text =
-      absl::StrCat(plan.resolved().name(), ": ", HumanCount(static_cast<double>(plan.parameters())),
-                   " parameters", trainable, " on ", plan.world_size(), " ranks", sharing, ", padding ",
-                   absl::StrFormat("%.2f%%", 100 * plan.padding_ratio()), ", ",
-                   absl::StrFormat("%.3g", plan.flops_per_step()), " FLOPs per step\n");
+      absl::StrCat(plan.resolved().name(), ": ", all, " parameters", trainable, " on ", plan.world_size(),
+                   " ranks", sharing, ", padding ", absl::StrFormat("%.2f%%", 100 * plan.padding_ratio()),
+                   ", ", absl::StrFormat("%.3g", plan.flops_per_step()), " FLOPs per step\n");
   TextTable choices({"FIELD", "VALUE", "REASON"});
   for (const auto& choice : plan.choices()) choices.Add({choice.field(), choice.value(), choice.reason()});
   if (plan.choices_size() > 0) absl::StrAppend(&text, "\ndefaults and auto:\n", choices.Render(2));

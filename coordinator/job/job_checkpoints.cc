@@ -76,14 +76,17 @@ void TakeCommitted(const v1::SavedCheckpoint& saved, absl::Time now, v1::Job* jo
            now, job);
 }
 
-// The command that exports the checkpoint later. ckpt convert writes bfloat16 by default, and no packages.
+// The command that exports the checkpoint later. ckpt writes bfloat16 by default, and no packages and
+// adapters.
 std::string ExportAdvice(const v1::SavedCheckpoint& exported, const v1::Job& job) {
-  if (job.spec().model().has_package()) return "";
+  if (job.spec().model().has_package() || exported.format() != "hf") return "";
   std::string source = "CHECKPOINT";
   for (const v1::SavedCheckpoint& saved : job.checkpoints()) {
     if (saved.step() == exported.step()) source = saved.path();
   }
-  return absl::StrCat("; export it with `fsdpctl ckpt convert ", source, " ", exported.path(), " --to hf",
+  const bool lora = job.spec().train().has_lora();
+  return absl::StrCat("; export it with `fsdpctl ckpt ", lora ? "merge " : "convert ", source, " ",
+                      exported.path(), lora ? "" : " --to hf",
                       FilledSpec(job).precision().compute() == v1::DTYPE_BF16 ? "`" : " --dtype float32`");
 }
 
@@ -91,7 +94,8 @@ bool TakeExported(const v1::SavedCheckpoint& exported, absl::Time now, v1::Job* 
   if (job->has_exported() && job->exported().unix_nanos() == exported.unix_nanos()) return false;
   *job->mutable_exported() = exported;
   job->set_revision(job->revision() + 1);
-  const std::string what = absl::StrCat("Hugging Face directory ", exported.path());
+  const std::string what = absl::StrCat(
+      exported.format() == "peft" ? "PEFT directory " : "Hugging Face directory ", exported.path());
   AddEvent(v1::EVENT_KIND_CHECKPOINT,
            exported.error().empty() ? absl::StrCat(what, " written (", HumanBytes(exported.bytes()), " in ",
                                                    HumanSeconds(exported.seconds()), ")")

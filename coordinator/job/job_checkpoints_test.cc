@@ -201,6 +201,17 @@ TEST_F(JobCheckpointsTest, ExportIsNotACheckpoint) {
                   "it with `fsdpctl ckpt convert /runs/7/iter_1000 /runs/7/hf --to hf --dtype float32`",
                   "Hugging Face directory /runs/7/hf could not be written: the disk is full; export "
                   "it with `fsdpctl ckpt convert /runs/7/iter_1000 /runs/7/hf --to hf`"));
+  job_.clear_events();
+  job_.mutable_spec()->mutable_train()->mutable_lora()->set_rank(8);
+  for (const char* format : {"hf", "peft"}) {
+    exported.set_format(format);
+    exported.set_unix_nanos(exported.unix_nanos() + 1);
+    EXPECT_TRUE(TakeSaved(exported, now_, &job_));
+  }
+  EXPECT_THAT(Events(),
+              ElementsAre("Hugging Face directory /runs/7/hf could not be written: the disk is full; export "
+                          "it with `fsdpctl ckpt merge /runs/7/iter_1000 /runs/7/hf`",
+                          "PEFT directory /runs/7/hf could not be written: the disk is full"));
 }
 
 TEST_F(JobCheckpointsTest, ReportsThatTrainingContinuesOnlyIfItDoes) {

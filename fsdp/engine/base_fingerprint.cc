@@ -2,7 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
-#include <absl/strings/numbers.h>
+#include <ATen/ops/empty.h>
 #include <absl/strings/str_cat.h>
 #include <xxhash.h>
 
@@ -15,7 +15,7 @@
 namespace fsdpd {
 namespace {
 
-constexpr int64_t kChunkElements = 1 << 22;
+constexpr int64_t kChunkElements = 1 << 18;
 // Odd, so that products with them lose no bits. Signed overflow wraps in LibTorch's integer kernels.
 constexpr auto kIndexFactor = static_cast<int64_t>(0x9e3779b97f4a7c15);
 constexpr auto kMixFactor = static_cast<int64_t>(0xbf58476d1ce4e5b9);
@@ -65,38 +65,32 @@ uint64_t SumOf(const Layout& layout, const MeshPosition& position, const Sharded
   return sum;
 }
 
-absl::StatusOr<uint64_t> Parsed(const absl::StatusOr<std::string>& text) {
-  if (!text.ok()) return text.status();
-  uint64_t sum = 0;
-  FSDPD_CHECK(absl::SimpleHexAtoi(*text, &sum));
-  return sum;
+// The sum over all ranks, modulo 2^64. Bytes are summed as fp32, which is exact for up to 2^16 ranks.
+absl::Status AddUp(Communicator* all, at::Device device, uint64_t* sum) {
+  constexpr int kBytes = sizeof(*sum);
+  at::Tensor bytes = at::empty({kBytes}, at::kFloat);
+  for (int b = 0; b < kBytes; ++b) bytes[b] = static_cast<float>((*sum >> (8 * b)) & 0xff);
+  const at::Tensor sums = bytes.to(device);
+  FSDPD_RETURN_IF_ERROR(all->AllReduce(sums.mutable_data_ptr<float>(), kBytes));
+  FSDPD_RETURN_IF_ERROR(all->Await());
+  *sum = 0;
+  for (int b = 0; b < kBytes; ++b) *sum += static_cast<uint64_t>(sums[b].item<float>()) << (8 * b);
+  return absl::OkStatus();
 }
 
 }  // namespace
 
 absl::StatusOr<std::string> FingerprintOfBase(const Layout& layout, const MeshPosition& position,
-                                              const ShardedParams& params, Store* store,
-                                              absl::Duration timeout) {
-  uint64_t sum = 0;
-  FSDPD_RETURN_IF_ERROR(CatchTorch([&] {
-    sum = SumOf(layout, position, params);
-    return absl::OkStatus();
-  }));
-  const std::string total_key = "base_model/sum";
-  const auto key = [&](int64_t rank) { return absl::StrCat("base_model/sum/", rank); };
-  if (position.rank == 0) {
-    for (int64_t rank = 1; rank < position.mesh.world(); ++rank) {
-      FSDPD_ASSIGN_OR_RETURN(const uint64_t other, Parsed(GetFrom(store, rank, key(rank), timeout)));
-      sum += other;
-    }
-    FSDPD_RETURN_IF_ERROR(store->Set(total_key, absl::StrCat(absl::Hex(sum))));
-  } else {
-    FSDPD_RETURN_IF_ERROR(store->Set(key(position.rank), absl::StrCat(absl::Hex(sum))));
-    FSDPD_ASSIGN_OR_RETURN(sum, Parsed(GetFrom(store, 0, total_key, timeout)));
-  }
+                                              const ShardedParams& params, Communicator* all) {
   const auto base = std::find_if(layout.buckets.begin(), layout.buckets.end(),
                                  [](const Bucket& bucket) { return bucket.of_base; });
   FSDPD_CHECK(base != layout.buckets.end());
+  const auto first = static_cast<int>(base - layout.buckets.begin());
+  uint64_t sum = 0;
+  FSDPD_RETURN_IF_ERROR(CatchTorch([&] {
+    sum = SumOf(layout, position, params);
+    return AddUp(all, params.bucket(first).main.device(), &sum);
+  }));
   return absl::StrCat(NameOf(base->types.main), " ", absl::Hex(sum, absl::kZeroPad16));
 }
 

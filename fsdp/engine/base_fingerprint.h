@@ -2,23 +2,22 @@
 // on the number of ranks or on sharding, so a job recognizes its base model after an elastic restart, and in
 // another format or directory.
 //
-// Each rank sums the hashes of the elements that it owns, and rank 0 adds up the sums of all ranks through
-// the store. Call on all ranks. Errors: the store's, and LibTorch's exceptions as Status.
+// Each rank sums the hashes of the elements that it owns, and the ranks add up their sums. Collective.
+// Errors: the communicator's, and LibTorch's exceptions as Status.
 #pragma once
 
 #include <absl/status/statusor.h>
-#include <absl/time/time.h>
 
 #include <string>
 
-#include "fsdp/comm/store.h"
+#include "fsdp/comm/communicator.h"
 #include "fsdp/optimizer/sharded_params.h"
 
 namespace fsdpd {
 
-// For example "bf16 0123456789abcdef": the type in which the weights are stored, and the hash.
+// For example "bf16 0123456789abcdef": the type in which the weights are stored, and the hash. `all`: of all
+// ranks, on the device of the parameters.
 absl::StatusOr<std::string> FingerprintOfBase(const Layout& layout, const MeshPosition& position,
-                                              const ShardedParams& params, Store* store,
-                                              absl::Duration timeout);
+                                              const ShardedParams& params, Communicator* all);
 
 }  // namespace fsdpd

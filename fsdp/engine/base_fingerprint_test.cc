@@ -5,6 +5,7 @@
 
 #include <thread>
 
+#include "fsdp/comm/connected_mesh.h"
 #include "fsdp/plan/model/describe_model.h"
 #include "fsdp/plan/spec/testing/small_models.h"
 
@@ -14,22 +15,26 @@ namespace {
 struct Case {
   Mesh mesh;
   Strategy strategy = Strategy::kOptimGradsParams;
+  LlamaConfig model = SmallLlama();
+  DType type = DType::kFp32;
 };
 
 // The fingerprint of ranks whose weights are `first`, `first` + 1 and so on in each parameter.
 std::string FingerprintOf(const Case& c, float first = 0) {
   Spec spec;
-  spec.model = SmallLlama();
+  spec.model = c.model;
   spec.data.sequence_length = 16;
   spec.mesh = c.mesh;
   spec.strategy = c.strategy;
+  spec.precision.compute = c.type;
+  spec.outer_strategy = Strategy::kOptim;
   spec.lora.rank = 2;
   spec.lora.alpha = 4;
   const Layout layout = MakeLayout(DescribeSpec(spec), LayoutOptionsOf(spec));
   const auto initial = [&](int, int, int64_t begin, int64_t elements) {
     return at::arange(begin, begin + elements, at::kFloat).add_(first);
   };
-  LocalStore store;
+  const std::vector<ConnectedMesh> meshes = MakeLocalMesh(c.mesh);
   std::vector<std::string> found(c.mesh.world());
   std::vector<std::thread> ranks;
   for (int64_t rank = 0; rank < c.mesh.world(); ++rank) {
@@ -37,7 +42,7 @@ std::string FingerprintOf(const Case& c, float first = 0) {
       const MeshPosition position{c.mesh, rank};
       const auto params = ShardedParams::Make(spec, layout, position, at::kCPU, initial);
       ASSERT_TRUE(params.ok()) << params.status();
-      const auto made = FingerprintOfBase(layout, position, *params, &store, absl::Seconds(30));
+      const auto made = FingerprintOfBase(layout, position, *params, meshes[rank].all());
       ASSERT_TRUE(made.ok()) << made.status();
       found[rank] = *made;
     });
@@ -54,6 +59,15 @@ TEST(BaseFingerprint, DoesNotDependOnSharding) {
   EXPECT_EQ(FingerprintOf({Mesh::DataParallel(2, 2)}), alone);
   EXPECT_EQ(FingerprintOf({Mesh::DataParallel(1, 3), Strategy::kNoShard}), alone);
   EXPECT_EQ(FingerprintOf({Mesh::DataParallel(1, 4).WithTensor(2)}), alone);
+}
+
+TEST(BaseFingerprint, DoesNotDependOnPartitionOfExperts) {
+  const LlamaConfig model = SmallDots1();
+  const std::string alone =
+      FingerprintOf({Mesh::DataParallel(1, 1), Strategy::kNoShard, model, DType::kBf16});
+  EXPECT_EQ(alone.substr(0, 5), "bf16 ");
+  const Mesh mesh = Mesh::DataParallel(1, 2).WithExpert(2);
+  EXPECT_EQ(FingerprintOf({mesh, Strategy::kOptimGradsParams, model, DType::kBf16}), alone);
 }
 
 TEST(BaseFingerprint, DependsOnWeights) {

@@ -16,6 +16,7 @@
 namespace fsdpd {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr double kRoundOff = 1e-5;
@@ -156,6 +157,59 @@ TEST(LoraJob, SupportsBiasesNormsAndTiedEmbeddings) {
   ExpectSame(one_rank, Train(Over(job, {kParams, 2, 2, 1, 1, /*pipeline=*/2})), kRoundOff);
 }
 
+v1::JobSpec ExpertsJob() {
+  v1::JobSpec job = LoraJob();
+  v1::Llama::Experts* experts = job.mutable_model()->mutable_llama()->mutable_experts();
+  experts->set_count(4);
+  experts->set_per_token(2);
+  experts->set_intermediate_size(10);
+  experts->set_dense_layers(1);
+  experts->set_shared_intermediate_size(12);
+  experts->set_selection_bias(true);
+  experts->set_scores(v1::Llama::Experts::SCORES_SIGMOID);
+  job.mutable_train()->set_steps(3);
+  return job;
+}
+
+TEST(LoraJob, SupportsExperts) {
+  const LocalJobResult one_rank = Train(ExpertsJob());
+  v1::JobSpec spread = Over(ExpertsJob(), {kParams, 4});
+  spread.mutable_parallel()->set_expert(2);
+  ExpectSame(one_rank, Train(spread), kRoundOff);
+  ExpectSame(one_rank, Train(Over(ExpertsJob(), {kParams, 2, 1, /*tensor=*/2})), kRoundOff);
+  v1::JobSpec half = ExpertsJob();
+  half.mutable_precision()->set_compute(v1::DTYPE_BF16);
+  for (const Bucket& bucket : MakePlan(half, 0).layout.buckets) {
+    const bool is_bias = bucket.params[0].name == "ffn.router_bias";
+    if (bucket.of_base) EXPECT_EQ(bucket.types.main, is_bias ? DType::kFp32 : DType::kBf16);
+  }
+  EXPECT_EQ(Train(half).reports[0].size(), 3);
+}
+
+TEST(LoraJob, SupportsLatentAttention) {
+  v1::JobSpec job = LoraJob();
+  v1::Llama* llama = job.mutable_model()->mutable_llama();
+  llama->clear_head_size();
+  llama->set_kv_heads(4);
+  v1::Llama::LatentAttention* latent = llama->mutable_latent_attention();
+  latent->set_rank(10);
+  latent->set_query_rank(12);
+  latent->set_plain_head_size(6);
+  latent->set_rotary_head_size(4);
+  latent->set_value_head_size(5);
+  const LocalJobResult one_rank = Train(job);
+  ExpectSame(one_rank, Train(Over(job, {kParams, 2})), kRoundOff);
+  ExpectSame(one_rank, Train(Over(job, {kParams, 2, 1, /*tensor=*/2})), kRoundOff);
+}
+
+TEST(LoraJob, TrainsInFp16WithDocuments) {
+  v1::JobSpec job = Over(LoraJob(), {kParams, 2});
+  job.mutable_precision()->set_compute(v1::DTYPE_FP16);
+  job.mutable_data()->set_document_end_token(3);
+  job.mutable_train()->set_steps(4);
+  EXPECT_EQ(Train(job).reports[0].size(), 4);
+}
+
 TEST(LoraJob, OffloadsOptimizerState) {
   v1::JobSpec job = Over(LoraJob(), {kParams, 2});
   const LocalJobResult baseline = Train(job);
@@ -235,7 +289,14 @@ TEST_F(LoraCheckpoint, RejectsOtherBaseAndFullCheckpoints) {
   Train(full);
   v1::JobSpec mistaken = Saves("mistaken", 6);
   mistaken.mutable_checkpoint()->set_load(Path("full", 3));
-  EXPECT_THAT(ErrorOf(mistaken).message(), HasSubstr("set train.lora.base_model for the model's weights"));
+  EXPECT_THAT(ErrorOf(mistaken).message(), HasSubstr("has no adapters; set train.lora.base_model"));
+  full.mutable_checkpoint()->set_load(Path("adapters", 3));
+  full.mutable_checkpoint()->set_dir(dir_.File("again"));
+  EXPECT_THAT(ErrorOf(full).message(), HasSubstr("has only LoRA adapters; load them with train.lora"));
+  v1::JobSpec swapped = Saves("swapped", 3);
+  swapped.mutable_train()->mutable_lora()->set_base_model(Path("adapters", 3));
+  EXPECT_THAT(ErrorOf(swapped).message(),
+              AllOf(HasSubstr("train.lora.base_model: "), HasSubstr("has only LoRA")));
   v1::JobSpec missing = Saves("missing", 3);
   missing.mutable_train()->mutable_lora()->set_base_model(dir_.File("nothing"));
   EXPECT_THAT(ErrorOf(missing).message(), HasSubstr("train.lora.base_model: no checkpoint at"));

@@ -1,7 +1,8 @@
 #include "fsdp/engine/rank_run.h"
 
+#include <absl/strings/cord.h>
 #include <absl/strings/str_cat.h>
-#include <absl/strings/str_replace.h>
+#include <absl/strings/strip.h>
 #include <absl/time/clock.h>
 
 #include <optional>
@@ -63,6 +64,8 @@ DirectoryLock::Options DirectoryOf(const RankRun& run) {
 struct Start {
   std::unique_ptr<Restore> restore;     // Null: fresh start.
   std::unique_ptr<Restore> base_model;  // Of a LoRA job. Null: initial values.
+  std::string base_model_path = {};
+  bool has_source = false;  // One of these was set.
   v1::RestoredCheckpoint restored;
   std::vector<std::string> set_aside = {};  // As in ChosenCheckpoint.
 };
@@ -80,33 +83,45 @@ absl::Status AgreeOnStart(const RankRun& run, Store* store, const std::string& p
                       kLongestFileWait);
 }
 
-// The frozen weights of a LoRA job, in any format that checkpoint.load accepts.
-absl::StatusOr<std::unique_ptr<Restore>> FindBaseModel(const RankRun& run) {
+// Renames the field that an error names, and keeps its marks.
+absl::Status OfBaseModel(const absl::Status& status) {
+  constexpr absl::string_view kLoad = "checkpoint.load:";
+  absl::string_view why = status.message();
+  const bool named = absl::ConsumePrefix(&why, kLoad);
+  absl::Status renamed(status.code(), absl::StrCat("train.lora.base_model:", named ? "" : " ", why));
+  status.ForEachPayload(
+      [&](absl::string_view type, const absl::Cord& payload) { renamed.SetPayload(type, payload); });
+  return renamed;
+}
+
+// Opens the frozen weights of a LoRA job, in any format that checkpoint.load accepts. A job that resumes
+// reads the checkpoint that it started from, even if its directory has a newer one.
+absl::Status FindBaseModel(const RankRun& run, bool own, Start* start) {
   Spec spec = run.plan->spec;
+  const std::string recorded = own ? start->restore->base_model_path() : "";
   spec.checkpoint = {};
-  spec.checkpoint.load = spec.lora.base_model;
+  spec.checkpoint.load = recorded.empty() ? spec.lora.base_model : recorded;
   spec.checkpoint.load_optimizer = false;
   PrefixStore store(run.store, "base_model/");
   const absl::StatusOr<std::optional<ChosenCheckpoint>> chosen =
       ChooseCheckpoint(spec, /*job=*/"", /*known_step=*/0, &store, run.rank);
-  if (!chosen.ok()) {
-    const std::string why =
-        absl::StrReplaceAll(chosen.status().message(), {{"checkpoint.load", "train.lora.base_model"}});
-    return WithFileCause(v1::ErrorClass::KIND_CONFIGURATION, /*by_all=*/false,
-                         absl::Status(chosen.status().code(), why));
-  }
+  if (!chosen.ok())
+    return WithFileCause(v1::ErrorClass::KIND_CONFIGURATION, /*by_all=*/false, OfBaseModel(chosen.status()));
   FSDPD_CHECK(chosen->has_value());
-  absl::StatusOr<std::unique_ptr<Restore>> base = Restore::OpenBaseModel(*run.plan, (*chosen)->path);
-  FSDPD_RETURN_IF_ERROR(AgreeOnStart(run, &store, (*chosen)->path, base));
-  return base;
+  start->base_model_path = (*chosen)->path;
+  absl::StatusOr<std::unique_ptr<Restore>> base = Restore::OpenBaseModel(*run.plan, start->base_model_path);
+  FSDPD_RETURN_IF_ERROR(AgreeOnStart(run, &store, start->base_model_path, base));
+  start->base_model = *std::move(base);
+  for (const std::string& skipped : (*chosen)->skipped_checkpoints)
+    start->restored.add_skipped_checkpoints(absl::StrCat("of the base model: ", skipped));
+  if (start->restore == nullptr) start->restored.set_path(start->base_model_path);
+  return absl::OkStatus();
 }
 
-absl::StatusOr<Start> FindStart(const RankRun& run) {
+// `own`: set if the checkpoint is the job's.
+absl::StatusOr<Start> FindRestore(const RankRun& run, bool* own) {
   const CheckpointConfig& checkpoint = run.plan->spec.checkpoint;
   Start start;
-  if (!run.plan->spec.lora.base_model.empty()) {
-    FSDPD_ASSIGN_OR_RETURN(start.base_model, FindBaseModel(run));
-  }
   if (checkpoint.dir.empty() && checkpoint.load.empty()) return start;
   constexpr auto kKind = v1::ErrorClass::KIND_CONFIGURATION;
   const absl::StatusOr<std::optional<ChosenCheckpoint>> named =
@@ -117,6 +132,7 @@ absl::StatusOr<Start> FindStart(const RankRun& run) {
     return WithFileCause(kKind, /*by_all=*/absl::IsFailedPrecondition(named.status()), named.status());
   const std::optional<ChosenCheckpoint>& chosen = *named;
   if (!chosen.has_value()) return start;
+  *own = chosen->own;
   absl::StatusOr<std::unique_ptr<Restore>> restore = Restore::Open(*run.plan, chosen->path, chosen->own);
   // The job's own checkpoints were verified with checksums, so all ranks read the same.
   FSDPD_RETURN_IF_ERROR(chosen->own ? WithFileCause(kKind, /*by_all=*/true, restore.status())
@@ -130,8 +146,16 @@ absl::StatusOr<Start> FindStart(const RankRun& run) {
   return start;
 }
 
+absl::StatusOr<Start> FindStart(const RankRun& run) {
+  bool own = false;
+  FSDPD_ASSIGN_OR_RETURN(Start start, FindRestore(run, &own));
+  if (!run.plan->spec.lora.base_model.empty()) FSDPD_RETURN_IF_ERROR(FindBaseModel(run, own, &start));
+  return start;
+}
+
 // A failed export is reported and does not fail the job: the checkpoint exists.
-void Export(const RankRun& run, const DirectoryLock& directory) {
+// `base_model`: the checkpoint that the frozen weights of a LoRA job were read from.
+void Export(const RankRun& run, const DirectoryLock& directory, const std::string& base_model) {
   const Spec& spec = run.plan->spec;
   const absl::Time begin = absl::Now();
   JobExport what;
@@ -139,6 +163,7 @@ void Export(const RankRun& run, const DirectoryLock& directory) {
   what.attempt = run.label.attempt;
   what.checkpoint = CheckpointPath(spec.checkpoint.dir, spec.steps);
   what.package_dir = run.package_dir;
+  what.base_model = base_model;
   what.stopped = [&run] { return run.stop->load(); };
   what.may_commit = [&directory] { return directory.CheckHeld(); };
   const absl::StatusOr<int64_t> bytes = ExportJob(spec, what);
@@ -163,9 +188,8 @@ absl::Status TakeDevice(const Spec& spec, int index) {
   return WithNodeCause(v1::ErrorClass::KIND_CONFIGURATION, CheckMultipliesFp8(index));
 }
 
-absl::Status Train(const RankRun& run, Trainer* trainer, const DirectoryLock* directory,
-                   const v1::RestoredCheckpoint* restored) {
-  if (run.on_made) FSDPD_RETURN_IF_ERROR(run.on_made(trainer, restored));
+absl::Status Train(const RankRun& run, Trainer* trainer, const DirectoryLock* directory, const Start& start) {
+  if (run.on_made) FSDPD_RETURN_IF_ERROR(run.on_made(trainer, start.has_source ? &start.restored : nullptr));
   const PhaseScope training(run.flight, FlightPhase::kTraining);
   FSDPD_RETURN_IF_ERROR(trainer->Run(
       [&](const v1::StepReport& report) { return run.on_step ? run.on_step(report) : absl::OkStatus(); }));
@@ -173,7 +197,8 @@ absl::Status Train(const RankRun& run, Trainer* trainer, const DirectoryLock* di
   const PhaseScope ending(run.flight, FlightPhase::kEnding);
   trainer->AwaitOthers();  // They may still read what this rank sent last.
   // The directory is still locked, and no other rank waits for the export.
-  if (run.rank == 0 && !run.plan->spec.checkpoint.export_format.empty()) Export(run, *directory);
+  if (run.rank == 0 && !run.plan->spec.checkpoint.export_format.empty())
+    Export(run, *directory, start.base_model_path);
   return absl::OkStatus();
 }
 
@@ -238,20 +263,21 @@ absl::Status RunRank(RankRun run) {
   options.mesh = std::move(mesh);
   options.restore = start.restore.get();
   options.base_model = start.base_model.get();
+  options.base_model_path = start.base_model_path;
   options.directory = directory.get();
   options.snapshot_memory = std::move(snapshot_memory);
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer, Trainer::Make(std::move(options)));
   start.restored.set_seconds(absl::ToDoubleSeconds(run.clock->Now() - begin));
-  const bool resumes = start.restore != nullptr;
-  if (resumes) {
-    start.restore->CompareData(trainer->token_files());
-    const std::vector<std::string>& notes = start.restore->notes();
-    start.restored.mutable_notes()->Assign(notes.begin(), notes.end());
+  if (start.restore != nullptr) start.restore->CompareData(trainer->token_files());
+  for (const Restore* source : {start.restore.get(), start.base_model.get()}) {
+    if (source == nullptr) continue;
+    start.has_source = true;
+    start.restored.mutable_notes()->Add(source->notes().begin(), source->notes().end());
   }
   // Open files would keep the disk space of a checkpoint that is removed later.
   start.restore.reset();
   start.base_model.reset();
-  const absl::Status status = Train(run, trainer.get(), directory.get(), resumes ? &start.restored : nullptr);
+  const absl::Status status = Train(run, trainer.get(), directory.get(), start);
   if (!status.ok()) {
     if (run.on_failed) run.on_failed(status);
     trainer->Abort();

@@ -7,7 +7,7 @@
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
-#include <absl/strings/strip.h>
+#include <absl/strings/str_split.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
@@ -19,13 +19,13 @@
 #include "base/limits.h"
 #include "base/parallel_for.h"
 #include "base/text.h"
-#include "fsdp/checkpoint/format/json.h"
+#include "fsdp/checkpoint/hf/hf_contents.h"
 #include "fsdp/checkpoint/hf/hf_store.h"
 #include "fsdp/checkpoint/hf/peft_config.h"
 #include "fsdp/checkpoint/job/origin_check.h"
 #include "fsdp/checkpoint/job/start_kind.h"
 #include "fsdp/checkpoint/names/job_keys.h"
-#include "fsdp/data/input_file.h"
+#include "fsdp/engine/bad_step.h"
 #include "fsdp/engine/error_cause.h"
 #include "fsdp/optimizer/fp8_moments.h"
 #include "fsdp/plan/model/lora_facts.h"
@@ -87,6 +87,19 @@ bool HasAdapters(const DcpIndex& index) {
   });
 }
 
+absl::Status AdaptersError(const std::string& path, bool wanted) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      path, wanted ? ": has no adapters; set train.lora.base_model for the weights of the model"
+                   : ": has only LoRA adapters; load them with train.lora, or merge them into the model with "
+                     "`fsdpctl ckpt merge`"));
+}
+
+// Whether a Hugging Face directory has the weights of a model, besides adapters.
+bool HasModel(const std::string& path) {
+  const absl::StatusOr<HfContents> contents = LoadHfContents(path);
+  return contents.ok() && !contents->files.empty() && contents->files[0].name != kPeftWeightsName;
+}
+
 absl::Status DifferentJobError(const std::string& path, const char* what,
                                std::vector<std::string> differences) {
   if (const size_t count = differences.size(); count > kMaxDifferences) {
@@ -101,6 +114,7 @@ absl::Status DifferentJobError(const std::string& path, const char* what,
 
 absl::StatusOr<std::unique_ptr<Restore>> Restore::Open(const Plan& plan, const std::string& path, bool own) {
   std::unique_ptr<Restore> restore(new Restore(plan));
+  restore->own_ = own;
   if (plan.spec.scales_loss()) restore->state_.loss_scale = plan.spec.loss_scale.initial;
   StartKind kind = StartKind::kTraining;
   if (!own) {
@@ -127,9 +141,12 @@ absl::StatusOr<std::unique_ptr<Restore>> Restore::Open(const Plan& plan, const s
 absl::StatusOr<std::unique_ptr<Restore>> Restore::OpenBaseModel(const Plan& plan, const std::string& path) {
   std::unique_ptr<Restore> restore(new Restore(plan));
   restore->part_ = LoadedPart::kBaseModel;
-  FSDPD_ASSIGN_OR_RETURN(const StartKind kind, KindOfStart(path, plan.spec.model));
-  FSDPD_RETURN_IF_ERROR(kind == StartKind::kForeign ? restore->OpenForeign(path)
-                                                    : restore->OpenNative(path, /*own=*/false));
+  const auto open = [&]() -> absl::Status {
+    FSDPD_ASSIGN_OR_RETURN(const StartKind kind, KindOfStart(path, plan.spec.model));
+    return kind == StartKind::kForeign ? restore->OpenForeign(path)
+                                       : restore->OpenNative(path, /*own=*/false);
+  };
+  if (const absl::Status status = open(); !status.ok()) return Annotated(status, "train.lora.base_model: ");
   return restore;
 }
 
@@ -140,10 +157,8 @@ absl::Status Restore::OpenNative(const std::string& path, bool own) {
   if (spec.empty())
     AddNote("it does not record its model: heads, positions and norms could not be compared with this job's");
   std::vector<std::string> differences = std::move(origin.model);
-  if (plan_.spec.lora.enabled() && part_ != LoadedPart::kBaseModel && !HasAdapters(native_->index())) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "checkpoint.load: ", path, " has no adapters; set train.lora.base_model for the model's weights"));
-  }
+  const bool wants_adapters = plan_.spec.lora.enabled() && part_ != LoadedPart::kBaseModel;
+  if (wants_adapters != HasAdapters(native_->index())) return AdaptersError(path, wants_adapters);
   for (std::string& each : DifferencesOf(plan_.spec, plan_.full_layout(), native_->index(), part_))
     differences.push_back(std::move(each));
   if (!differences.empty()) {
@@ -175,41 +190,53 @@ void Restore::CompareData(const std::vector<std::string>& here) {
     AddNote(absl::StrCat(changed.size() - kMaxNamed, " more token or mask files have changed"));
 }
 
-absl::Status Restore::CheckBaseModel(const std::string& here) const {
-  const auto type = [](absl::string_view label) { return label.substr(0, label.find(' ')); };
-  const auto hash = [&](absl::string_view label) {
-    absl::ConsumePrefix(&label, absl::StrCat(type(label), " "));
-    return label.substr(0, label.find(' '));
-  };
-  // Weights that are stored in another type have other bits.
-  if (base_model_.empty() || type(base_model_) != type(here) || hash(base_model_) == hash(here))
+absl::Status Restore::CheckBaseModel(const std::string& here) {
+  using Fields = std::pair<std::string, std::string>;  // The type, and the hash with the path.
+  const auto hash = [](const Fields& of) { return of.second.substr(0, of.second.find(' ')); };
+  if (base_model_.empty()) return absl::OkStatus();
+  const Fields there = absl::StrSplit(base_model_, absl::MaxSplits(' ', 1));
+  const Fields own = absl::StrSplit(here, absl::MaxSplits(' ', 1));
+  if (there.first != own.first) {
+    AddNote(absl::StrCat("the frozen weights were stored in ", there.first, " there, and are in ", own.first,
+                         " here: they could not be compared"));
     return absl::OkStatus();
+  }
+  if (hash(there) == hash(own)) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("train.lora.base_model: the adapters were trained with other frozen weights (got ", here,
-                   ", want ", base_model_, "); use the same base model, or leave checkpoint.load out"));
+                   ", want ", base_model_, "); ",
+                   own_ ? "restore these weights, or start a new job"
+                        : "use the same base model, or leave checkpoint.load out"));
+}
+
+std::string Restore::base_model_path() const {
+  const std::vector<std::string> fields = absl::StrSplit(base_model_, absl::MaxSplits(' ', 2));
+  return fields.size() < 3 ? "" : fields[2];
 }
 
 // Adapters of PEFT.
 absl::Status Restore::OpenPeft(const std::string& path) {
-  const absl::StatusOr<std::string> config =
-      ReadInputFile(absl::StrCat(path, "/", kPeftConfigName), JsonLimits().bytes);
-  if (absl::IsNotFound(config.status())) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("checkpoint.load: ", path, " has no ", kPeftConfigName,
-                     ", so it is not an adapter; set train.lora.base_model for the model's weights"));
-  }
-  FSDPD_RETURN_IF_ERROR(config.status());
-  FSDPD_ASSIGN_OR_RETURN(std::vector<std::string> differences, ComparePeftConfig(*config, plan_.spec.lora));
+  const absl::StatusOr<PeftConfig> read = PeftConfigOf(path);
+  if (absl::IsNotFound(read.status())) return AdaptersError(path, /*wanted=*/true);
+  FSDPD_RETURN_IF_ERROR(read.status());
+  if (read->dropout > 0)
+    AddNote(absl::StrCat("ignored lora_dropout ", read->dropout, ": adapters have no dropout here"));
+  std::vector<std::string> differences = DifferencesOf(*read, plan_.spec.lora);
   for (std::string& each : differences) each = absl::StrCat(kPeftConfigName, ": ", each);
+  if (!differences.empty()) return DifferentJobError(path, "adapters", std::move(differences));
   FSDPD_ASSIGN_OR_RETURN(foreign_, ParamSource::OpenAdapters(path, plan_.spec.model, plan_.spec.lora));
   FSDPD_ASSIGN_OR_RETURN(traits_, foreign_->Traits());
+  if (foreign_->violations().empty()) return absl::OkStatus();
+  differences.push_back("train.lora.targets: must be the matrices that the adapters are of");
   for (const DcpViolation& violation : foreign_->violations())
     differences.push_back(absl::StrCat(violation.where, ": ", violation.what));
-  return differences.empty() ? absl::OkStatus() : DifferentJobError(path, "adapters", std::move(differences));
+  return DifferentJobError(path, "adapters", std::move(differences));
 }
 
 absl::Status Restore::OpenForeign(const std::string& path) {
   if (plan_.spec.lora.enabled() && part_ != LoadedPart::kBaseModel) return OpenPeft(path);
+  if (!absl::IsNotFound(PeftConfigOf(path).status()) && !HasModel(path))
+    return AdaptersError(path, /*wanted=*/false);
   FSDPD_ASSIGN_OR_RETURN(foreign_, ParamSource::Open(path, plan_.spec.model));
   FSDPD_ASSIGN_OR_RETURN(traits_, foreign_->Traits());
   FSDPD_ASSIGN_OR_RETURN(std::optional<std::vector<std::string>> config,

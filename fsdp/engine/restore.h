@@ -43,8 +43,10 @@ class Restore {
   void CompareData(const std::vector<std::string>& here);
 
   // LoRA: FAILED_PRECONDITION if the adapters were trained with other frozen weights than `here`
-  // (JobLabel::base_model).
-  absl::Status CheckBaseModel(const std::string& here) const;
+  // (JobLabel::base_model). Weights that are stored in another type are not compared, which a note reports.
+  absl::Status CheckBaseModel(const std::string& here);
+  // The checkpoint of the frozen weights, which the adapters record; empty: unknown, or initial values.
+  std::string base_model_path() const;
 
   // Properties of opened files that have no checksums, for AgreeOnFiles().
   const std::vector<std::string>& traits() const { return traits_; }
@@ -82,6 +84,7 @@ class Restore {
   std::vector<std::string> notes_, traits_;
   std::vector<std::string> data_;  // JobLabel::data of a resumed run.
   std::string base_model_;         // JobLabel::base_model of it; empty: unknown.
+  bool own_ = false;
 
   mutable Mutex mutex_;
   mutable absl::Status first_error_ ABSL_GUARDED_BY(mutex_);

@@ -135,7 +135,7 @@ absl::StatusOr<ShardedParams> InitialParams(const TrainerOptions& options,
   };
   FSDPD_ASSIGN_OR_RETURN(ShardedParams params,
                          ShardedParams::Make(plan.spec, plan.layout, position, device, initial, numbers));
-  for (const Restore* restore : {options.base_model, options.restore}) {
+  for (const Restore* restore : std::initializer_list<const Restore*>{options.base_model, options.restore}) {
     if (restore != nullptr) FSDPD_RETURN_IF_ERROR(restore->Finish(position, params));
   }
   return params;
@@ -145,9 +145,9 @@ absl::Status IdentifyBaseModel(TrainerOptions* options, const MeshPosition& posi
                                const ShardedParams& params) {
   const Plan& plan = *options->plan;
   FSDPD_ASSIGN_OR_RETURN(options->label.base_model,
-                         FingerprintOfBase(plan.layout, position, params, options->store, kLongestFileWait));
-  if (!plan.spec.lora.base_model.empty())
-    absl::StrAppend(&options->label.base_model, " ", plan.spec.lora.base_model);
+                         FingerprintOfBase(plan.layout, position, params, options->mesh.all()));
+  if (!options->base_model_path.empty())
+    absl::StrAppend(&options->label.base_model, " ", options->base_model_path);
   if (options->restore == nullptr) return absl::OkStatus();
   return WithCause(v1::ErrorClass::KIND_CONFIGURATION, /*permanent=*/true,
                    options->restore->CheckBaseModel(options->label.base_model));
@@ -188,7 +188,8 @@ absl::Status Trainer::Initialize(TrainerOptions* given, std::unique_ptr<Trainer>
   FSDPD_ASSIGN_OR_RETURN(auto units, UnitsOf(options, device));
   FSDPD_ASSIGN_OR_RETURN(ShardedParams params, InitialParams(options, units, position, device));
   if (plan.spec.lora.enabled()) FSDPD_RETURN_IF_ERROR(IdentifyBaseModel(&options, position, params));
-  options.restore = options.base_model = nullptr;
+  options.restore = nullptr;
+  options.base_model = nullptr;
   std::unique_ptr<HostArenaFuture> snapshot_memory = std::move(options.snapshot_memory);
   made->reset(new Trainer(std::move(options), std::move(data), std::move(arena), std::move(params)));
   Trainer* const trainer = made->get();

@@ -61,8 +61,9 @@ struct TrainerOptions {
   std::string package_dir = {};             // As in MakeModel().
   StepTraces* traces = nullptr;             // Selects and stores traces; null: none.
   FlightRecorder* flight = nullptr;         // Null: none (base/rank/flight_recorder.h).
-  const Restore* restore = nullptr;         // Used by Make only; null: fresh start.
+  Restore* restore = nullptr;               // Used by Make only; null: fresh start.
   const Restore* base_model = nullptr;      // The same for the frozen weights of a LoRA job.
+  std::string base_model_path = {};         // The checkpoint of base_model.
   // For comparing files between ranks (rank_data.h) and for the protocol of saves (saver.h).
   Store* store = nullptr;
   bool store_may_be_unreachable = false;

@@ -31,7 +31,7 @@ namespace fsdpd {
 
 // The rank's main shard of one bucket. Offloaded parts are views of the host copy.
 struct BucketShard {
-  at::Tensor main;                  // [main_elements] fp32; undefined with split fp32.
+  at::Tensor main;                  // [main_elements] of BucketTypes::main; undefined with split fp32.
   std::vector<at::Tensor> moments;  // Each [main_elements] of MomentTypeOf(BucketTypes::moment).
   // [main_elements]: view of the gradient shard. Undefined in frozen buckets, and until bound.
   at::Tensor grad;
@@ -51,7 +51,7 @@ using InitialNumbers = std::function<std::optional<kernels::NormalNumbers>(int u
 
 class ShardedParams {
  public:
-  // On CUDA, parameters for which `numbers` returns a stream are drawn on the device.
+  // On CUDA, fp32 parameters for which `numbers` returns a stream are drawn on the device.
   static absl::StatusOr<ShardedParams> Make(const Spec& spec, const Layout& layout,
                                             const MeshPosition& position, at::Device device,
                                             const InitialValues& initial, const InitialNumbers& numbers = {});

@@ -62,7 +62,8 @@ std::string EvaluationText(const EvaluationConfig& evaluation) {
 std::string FrozenText(const Spec& spec) {
   if (!spec.lora.enabled()) return spec.frozen.empty() ? "none" : absl::StrJoin(spec.frozen, ", ");
   const LoraConfig& lora = spec.lora;
-  const std::string targets = lora.targets.empty() ? "all linear layers" : absl::StrJoin(lora.targets, ", ");
+  const std::string targets =
+      lora.targets.empty() ? "all matrices that can have one" : absl::StrJoin(lora.targets, ", ");
   return absl::StrFormat("all but LoRA adapters: rank %d, scale %g, of %s; weights from %s", lora.rank,
                          lora.scale(), targets,
                          lora.base_model.empty() ? "the initialization" : lora.base_model);
@@ -250,10 +251,8 @@ std::string SavedLine(const v1::SavedCheckpoint& saved, int64_t steps) {
     return saved.error().empty()
                ? absl::StrFormat("export %s  %s in %s  %s", saved.format(), HumanBytes(saved.bytes()),
                                  HumanSeconds(saved.seconds()), saved.path())
-               : absl::StrFormat(
-                     "export %s could not be written to %s: %s; `fsdpctl ckpt convert --to hf` writes it "
-                     "from the checkpoint",
-                     saved.format(), saved.path(), saved.error());
+               : absl::StrFormat("export %s could not be written to %s: %s; the checkpoint is complete",
+                                 saved.format(), saved.path(), saved.error());
   }
   const std::string head = absl::StrFormat("save %5d/%d  ", saved.step(), steps);
   if (!saved.error().empty()) {

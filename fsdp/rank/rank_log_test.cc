@@ -177,9 +177,7 @@ TEST(RankLog, ExportIsNotShownAsCheckpoint) {
   EXPECT_EQ(SavedLine(exported, 1000), "export hf  1.50 GiB in 4 s  /runs/7/hf");
   exported.set_error("the disk is full");
   EXPECT_EQ(SavedLine(exported, 1000),
-            "export hf could not be written to /runs/7/hf: the disk is full; `fsdpctl ckpt convert --to hf` "
-            "writes "
-            "it from the checkpoint");
+            "export hf could not be written to /runs/7/hf: the disk is full; the checkpoint is complete");
 }
 
 TEST(RankLog, RestoredLinesNameSkippedCheckpoints) {

@@ -1,5 +1,5 @@
-"""Tests of docs/lora.md: its job trains adapters of a model of transformers, resumes after a kill and on fewer ranks, and
-refuses another base model."""
+"""Tests of docs/lora.md: its job trains adapters of a model of transformers, which PEFT loads and merges; a killed job ends with
+the same adapters; and another base model is refused."""
 
 import json
 import subprocess
@@ -58,14 +58,45 @@ def test_page_trains_and_exports(page):
     assert len(found) == 2 * 7 * 2 and all(each.abs().max() > 0 for each in found.values())
 
 
-def test_python_of_page_loads_and_merges_the_export(page):
+def test_peft_loads_and_merges_the_export(page):
     _, directory, _ = page
     code = "".join(block.text for block in pages.blocks(PAGE) if block.language == "python")
-    program = f"import sys; sys.path.append({str(peft_package.SITE)!r})\n{code}"
+    program = f"import sys; sys.path.append({str(peft_package.SITE)!r})\n{code}\nmodel.merge_and_unload().save_pretrained('theirs')"
     subprocess.run([sys.executable, "-c", program], cwd=directory, check=True)
-    merged, base = (safetensors.torch.load_file(directory / name / "model.safetensors") for name in ("merged", "llama"))
-    changed = {name for name, each in merged.items() if not torch.equal(each, base[name])}
-    assert changed == {name for name in base if name.endswith("_proj.weight")}
+    theirs, ours, base = (safetensors.torch.load_file(directory / name / "model.safetensors")
+                          for name in ("theirs", "merged", "llama"))
+    assert theirs.keys() == ours.keys() == base.keys()
+    for name, each in theirs.items():
+        torch.testing.assert_close(ours[name], each, atol=1e-6, rtol=1e-6)
+        assert torch.equal(each, base[name]) != name.endswith("_proj.weight"), name
+    assert transformers.AutoModelForCausalLM.from_pretrained(directory / "merged").dtype == torch.float32
+
+
+def test_job_exports_merged_model(page):
+    cluster, directory, _ = page
+    job = submit(cluster, directory, checkpoint__dir=directory / "runs/hf", checkpoint__export="hf", train__steps=20)
+    assert cluster.wait_state(job, "SUCCEEDED").exported.error == ""
+    cluster.ctl("ckpt", "merge", directory / "runs/hf", directory / "by-hand", "--dtype", "float32").expect(0)
+    exported, by_hand = ((directory / name / "model.safetensors").read_bytes() for name in ("runs/hf/hf", "by-hand"))
+    assert exported == by_hand
+    # A job that starts from the merged model has the loss at which a step of the adapters would begin.
+    made = submit(cluster, directory, checkpoint__dir=directory / "runs/again", train__steps=1,
+                  train__lora__base_model=directory / "runs/hf/hf", train__seed=7)
+    more = submit(cluster, directory, checkpoint__dir=directory / "runs/more", train__steps=1, train__seed=7,
+                  checkpoint__load=directory / "runs/hf", checkpoint__load_optimizer="false")
+    first, second = (cluster.wait_state(each, "SUCCEEDED").first_loss for each in (made, more))
+    assert first == pytest.approx(second, rel=1e-5)
+
+
+@pytest.mark.parametrize("words, error", [
+    (["llama", "out"], "is neither a checkpoint of a LoRA job nor a directory of PEFT"),
+    (["runs/adapters/peft", "out", "--base", "nowhere"], "nowhere"),
+    (["runs/adapters", "llama"], "llama: already exists"),
+])
+def test_merge_reports_wrong_directories(page, words, error):
+    cluster, directory, _ = page
+    done = cluster.ctl("ckpt", "merge", *(word if word.startswith("--") else directory / word for word in words))
+    assert done.code not in (0, None) and error in done.err, done
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -97,5 +128,8 @@ def test_adapter_is_continued_only_on_its_base_model(page):
     other = submit(cluster, directory, checkpoint__dir=directory / "runs/other", checkpoint__load=first, train__steps=30,
                    train__lora__base_model=directory / "other")
     assert "the adapters were trained with other frozen weights" in cluster.wait_state(other, "FAILED").reason
+    stronger = submit(cluster, directory, checkpoint__dir=directory / "runs/stronger", checkpoint__load=first, train__steps=30,
+                      train__lora__alpha=64)
+    assert "another scale of the adapters (got 2, want 4)" in cluster.wait_state(stronger, "FAILED").reason
     full = submit(cluster, directory, checkpoint__dir=directory / "runs/full", checkpoint__load=directory / "llama")
-    assert "has no adapter_config.json, so it is not an adapter" in cluster.wait_state(full, "FAILED").reason
+    assert "has no adapters; set train.lora.base_model" in cluster.wait_state(full, "FAILED").reason

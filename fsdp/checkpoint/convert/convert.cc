@@ -28,41 +28,48 @@ namespace {
 // Converts one tensor at a time: reads, casts and transposes it.
 class TensorConverter {
  public:
-  TensorConverter(const TensorReader& source, const TensorType& type, int64_t head_rows)
-      : source_(source), type_(type), head_rows_(head_rows) {}
+  // `merge`: may be null.
+  TensorConverter(const TensorReader& source, const TensorType& type, const LoraMerge* merge,
+                  int64_t head_rows)
+      : source_(source), type_(type), merge_(merge), head_rows_(head_rows) {}
 
   // `from` and `to`: the same parameter in both namings. Returns its elements (for a part of a tensor, in the
   // parameter's order), valid until the next call.
   absl::StatusOr<const char*> Bring(size_t tensor, const NamedParam& from, const NamedParam& to) {
     const StoredTensor& stored = source_.tensors()[tensor];
     const int64_t numbers = from.elements();
-    numbers_.reset(new char[numbers * std::max(stored.type->bytes, type_.bytes)]);
+    const TensorType& fp32 = *FindTensorType("float32");
+    numbers_.reset(new char[numbers * std::max({stored.type->bytes, type_.bytes, fp32.bytes})]);
     if (from.runs.empty()) FSDPD_RETURN_IF_ERROR(source_.Read(tensor, numbers_.get()));
     for (const SharedRun& run : from.runs) {
       FSDPD_RETURN_IF_ERROR(
           source_.ReadRun(tensor, run.theirs, run.numbers, numbers_.get() + run.ours * stored.type->bytes));
     }
-    overflowed_ += CastNumbers(*stored.type, type_, numbers, numbers_.get());
-    if (from.rearrangement != to.rearrangement) {
-      Turn(from.rearrangement, /*to_ours=*/true, from.shape[0], numbers);
-      Turn(to.rearrangement, /*to_ours=*/false, from.shape[0], numbers);
+    const bool merges = merge_ != nullptr && merge_->Has(from.ours);
+    const TensorType& type = merges ? fp32 : type_;
+    overflowed_ += CastNumbers(*stored.type, type, numbers, numbers_.get());
+    if (merges || from.rearrangement != to.rearrangement) {
+      Turn(from.rearrangement, /*to_ours=*/true, from.shape[0], numbers, type.bytes);
+      if (merges) merge_->AddTo(from.ours, reinterpret_cast<float*>(numbers_.get()));
+      Turn(to.rearrangement, /*to_ours=*/false, from.shape[0], numbers, type.bytes);
     }
+    if (merges) overflowed_ += CastNumbers(fp32, type_, numbers, numbers_.get());
     return numbers_.get();
   }
 
   int64_t overflowed() const { return overflowed_; }
 
  private:
-  void Turn(Rearrangement rearrangement, bool to_ours, int64_t rows, int64_t numbers) {
+  void Turn(Rearrangement rearrangement, bool to_ours, int64_t rows, int64_t numbers, int64_t bytes) {
     if (rearrangement == Rearrangement::kNone) return;
-    std::unique_ptr<char[]> out(new char[numbers * type_.bytes]);
-    Rearrange(rearrangement, to_ours, rows, numbers / rows, head_rows_, type_.bytes, numbers_.get(),
-              out.get());
+    std::unique_ptr<char[]> out(new char[numbers * bytes]);
+    Rearrange(rearrangement, to_ours, rows, numbers / rows, head_rows_, bytes, numbers_.get(), out.get());
     numbers_ = std::move(out);
   }
 
   const TensorReader& source_;
   const TensorType& type_;
+  const LoraMerge* const merge_;
   const int64_t head_rows_;
   std::unique_ptr<char[]> numbers_;
   int64_t overflowed_ = 0;
@@ -124,6 +131,7 @@ std::string WrittenText(const ConversionOptions& conversion, const ConvertPlan& 
     }
   }
   for (const DcpSmall& value : plan.values) add(value.record);
+  if (conversion.merge != nullptr) add(absl::StrCat("adapters ", conversion.merge->crc32()));
   add(conversion.spec);
   if (const std::optional<AdamSettings>& adam = plan.adam; adam.has_value()) {
     add(absl::StrCat(adam->lr, " ", adam->min_lr, " ", adam->beta1, " ", adam->beta2, " ", adam->eps, " ",
@@ -218,7 +226,7 @@ absl::Status Fill(const ConversionOptions& conversion, const ConvertPlan& plan, 
   const std::vector<size_t> missing = MissingTargets(plan, *writer, progress);
   return ParallelFor(missing.size(), threads, stopped, [&](size_t i) -> absl::Status {
     const ConvertTarget& target = plan.targets[missing[i]];
-    TensorConverter converter(source, *target.piece.type, HeadRows(conversion.model));
+    TensorConverter converter(source, *target.piece.type, conversion.merge, HeadRows(conversion.model));
     FSDPD_RETURN_IF_ERROR(Carry(plan, target, &converter, writer, missing[i]));
     progress->bytes += target.bytes();
     ++progress->tensors;

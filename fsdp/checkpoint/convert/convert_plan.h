@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "fsdp/checkpoint/convert/lora_merge.h"
 #include "fsdp/checkpoint/convert/megatron_files.h"
 #include "fsdp/checkpoint/convert/open_store.h"
 #include "fsdp/checkpoint/dcp/dcp_file.h"
@@ -34,6 +35,7 @@ struct ConversionOptions {
   // empty.
   std::string spec = {};
   bool optimizer = true;  // Convert optimizer state if the source has it and the target supports it.
+  const LoraMerge* merge = nullptr;       // Adapters that are merged into the parameters; null: none.
   std::optional<AdamSettings> adam = {};  // kTorchDist: settings that torch_dist stores with optimizer state.
   bool resumes = false;
   bool anew = false;  // With `resumes`: discard the files of an interrupted conversion.

@@ -29,7 +29,7 @@ absl::StatusOr<std::unique_ptr<ParamSource>> ParamSource::Open(const std::string
 absl::StatusOr<std::unique_ptr<ParamSource>> ParamSource::OpenAdapters(const std::string& directory,
                                                                        const ModelConfig& model,
                                                                        const LoraConfig& lora) {
-  FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<TensorReader> reader, OpenHfDirectory(directory));
+  FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<TensorReader> reader, OpenPeftDirectory(directory));
   ParamMatch match = MatchAll(*reader, AdapterParamsOf(model, lora));
   return std::unique_ptr<ParamSource>(new ParamSource(std::move(reader), std::move(match), HeadRows(model)));
 }

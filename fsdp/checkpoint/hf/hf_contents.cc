@@ -24,12 +24,15 @@ using Named = std::map<std::string, std::set<std::string>>;
 
 class Look {
  public:
-  explicit Look(const std::string& directory) : directory_(directory) {}
+  Look(const std::string& directory, bool adapters) : directory_(directory), adapters_(adapters) {}
 
   absl::StatusOr<HfContents> Run() {
     const std::string path = PathOf(kHfIndexName);
     const absl::StatusOr<std::unique_ptr<InputFile>> index = InputFile::Open(path);
-    if (absl::IsNotFound(index.status())) {
+    if (adapters_) {
+      FSDPD_RETURN_IF_ERROR(InputFile::Open(PathOf(kPeftWeightsName)).status());
+      FSDPD_RETURN_IF_ERROR(AddFile(kPeftWeightsName, nullptr));
+    } else if (absl::IsNotFound(index.status())) {
       const absl::Status single = InputFile::Open(PathOf(kHfSingleName)).status();
       const bool peft = absl::IsNotFound(single) && InputFile::Open(PathOf(kPeftWeightsName)).ok();
       if (!peft) FSDPD_RETURN_IF_ERROR(single);
@@ -117,6 +120,7 @@ class Look {
   }
 
   const std::string directory_;
+  const bool adapters_;
   std::map<std::string, std::string> file_of_;  // By tensor: the first file that has it.
   HfContents contents_;
 };
@@ -134,7 +138,9 @@ absl::Status ReadAll(const HfFile& file, const std::function<bool()>& stopped) {
 
 }  // namespace
 
-absl::StatusOr<HfContents> LoadHfContents(const std::string& directory) { return Look(directory).Run(); }
+absl::StatusOr<HfContents> LoadHfContents(const std::string& directory, bool adapters) {
+  return Look(directory, adapters).Run();
+}
 
 absl::Status ReadAllOf(HfContents* contents, int threads, const std::function<bool()>& stopped) {
   const std::vector<HfFile>& files = contents->files;

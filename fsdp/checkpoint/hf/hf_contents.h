@@ -46,7 +46,8 @@ struct HfContents {
 
 // Errors: NOT_FOUND without safetensors files; INTERNAL or PERMISSION_DENIED if a file could not be opened or
 // read for reasons outside of the directory.
-absl::StatusOr<HfContents> LoadHfContents(const std::string& directory);
+// `adapters`: opens the adapters of PEFT even if the directory also has a model.
+absl::StatusOr<HfContents> LoadHfContents(const std::string& directory, bool adapters = false);
 
 // Reads every byte, one file per thread; a file that has become shorter is a violation. The format has no
 // checksums, so damaged numbers are not detected. CANCELLED if `stopped`, which is polled; otherwise disk

@@ -247,6 +247,12 @@ absl::StatusOr<std::unique_ptr<TensorReader>> OpenHfDirectory(const std::string&
   return std::make_unique<HfTensorReader>(*std::move(contents));
 }
 
+absl::StatusOr<std::unique_ptr<TensorReader>> OpenPeftDirectory(const std::string& directory) {
+  FSDPD_ASSIGN_OR_RETURN(HfContents contents, LoadHfContents(directory, /*adapters=*/true));
+  FSDPD_RETURN_IF_ERROR(contents.first);
+  return std::make_unique<HfTensorReader>(std::move(contents));
+}
+
 absl::StatusOr<std::unique_ptr<TensorWriter>> MakeHfWriter(const std::string& directory,
                                                            const std::vector<StoredTensor>& tensors,
                                                            int64_t file_bytes, const std::string& config,

@@ -24,6 +24,9 @@ inline constexpr char kHfConfigName[] = "config.json";
 
 absl::StatusOr<std::unique_ptr<TensorReader>> OpenHfDirectory(const std::string& directory);
 
+// Adapters of PEFT.
+absl::StatusOr<std::unique_ptr<TensorReader>> OpenPeftDirectory(const std::string& directory);
+
 // Whether it has weights in any format; if so, OpenHfDirectory() reports what is wrong with them.
 bool HasHfWeights(const std::string& directory);
 

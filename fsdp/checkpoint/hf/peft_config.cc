@@ -7,16 +7,20 @@
 #include <absl/strings/str_join.h>
 
 #include <cmath>
+#include <optional>
+#include <utility>
 
 #include "base/check.h"
 #include "base/json_quote.h"
 #include "fsdp/checkpoint/format/json.h"
+#include "fsdp/data/input_file.h"
 
 namespace fsdpd {
 namespace {
 
 // Relative; alpha may be written with few digits.
 constexpr double kEqualScales = 1e-6;
+constexpr double kMaxRank = 1 << 20;  // Larger than any matrix.
 
 bool IsSet(const JsonValue& value) {
   switch (value.kind) {
@@ -59,33 +63,55 @@ std::string MakePeftConfig(const LoraConfig& lora, const std::vector<std::string
                       lora.rank_stabilized ? "true" : "false", "\n}\n");
 }
 
-absl::StatusOr<std::vector<std::string>> ComparePeftConfig(const std::string& text, const LoraConfig& lora) {
+absl::StatusOr<PeftConfig> ReadPeftConfig(const std::string& text) {
   FSDPD_ASSIGN_OR_RETURN(const JsonValue config, ParseJson(text));
-  std::vector<std::string> differences;
+  PeftConfig read;
   const JsonValue* type = config.Find("peft_type");
   if (type == nullptr || type->text != "LORA")
-    differences.push_back(absl::StrCat("peft_type: not supported (got ",
-                                       type == nullptr ? "none" : type->text, ", want LORA)"));
+    read.unsupported.push_back(absl::StrCat("peft_type: not supported (got ",
+                                            type == nullptr ? "none" : type->text, ", want LORA)"));
   for (const char* key : {"use_dora", "bias", "modules_to_save", "rank_pattern", "alpha_pattern",
-                          "fan_in_fan_out", "lora_bias", "target_parameters", "trainable_token_indices"}) {
+                          "fan_in_fan_out", "lora_bias", "target_parameters", "trainable_token_indices",
+                          "alora_invocation_tokens", "layer_replication", "arrow_config"}) {
     const JsonValue* value = config.Find(key);
-    if (value != nullptr && IsSet(*value)) differences.push_back(absl::StrCat(key, ": not supported"));
+    if (value != nullptr && IsSet(*value)) read.unsupported.push_back(absl::StrCat(key, ": not supported"));
   }
-  const std::optional<double> rank = NumberAt(config, "r"), alpha = NumberAt(config, "lora_alpha");
-  if (!rank.has_value() || *rank != static_cast<double>(lora.rank)) {
-    differences.push_back(absl::StrCat("r: differs from train.lora.rank (got ",
-                                       rank.has_value() ? absl::StrCat(*rank) : "none", ", want ", lora.rank,
-                                       ")"));
-    return differences;
-  }
-  const JsonValue* rslora = config.Find("use_rslora");
-  const bool stabilized = rslora != nullptr && rslora->text == "true";
-  const double scale = alpha.value_or(0) / (stabilized ? std::sqrt(*rank) : *rank);
-  if (std::fabs(scale - lora.scale()) > kEqualScales * lora.scale()) {
-    differences.push_back(absl::StrCat("lora_alpha: its scale differs from that of train.lora (got ", scale,
-                                       ", want ", lora.scale(),
-                                       "); set train.lora.alpha: ", alpha.value_or(0),
-                                       " and rank_stabilized: ", stabilized ? "true" : "false"));
+  // PiSSA, OLoRA, CorDA and LoftQ change the weights of the base model.
+  const JsonValue* init = config.Find("init_lora_weights");
+  if (init != nullptr && init->kind == JsonValue::Kind::kText && init->text != "gaussian" &&
+      init->text != "orthogonal" && init->text != "eva")
+    read.unsupported.push_back(absl::StrCat("init_lora_weights: ", init->text, " is not supported"));
+  read.dropout = NumberAt(config, "lora_dropout").value_or(0);
+  const double rank = NumberAt(config, "r").value_or(0);
+  const bool valid = rank >= 1 && rank <= kMaxRank && rank == std::floor(rank);
+  read.lora.rank = valid ? static_cast<int64_t>(rank) : 0;
+  read.lora.alpha = NumberAt(config, "lora_alpha").value_or(0);
+  const JsonValue* stabilized = config.Find("use_rslora");
+  read.lora.rank_stabilized = stabilized != nullptr && stabilized->text == "true";
+  const JsonValue* base = config.Find("base_model_name_or_path");
+  if (base != nullptr && base->kind == JsonValue::Kind::kText) read.lora.base_model = base->text;
+  return read;
+}
+
+absl::StatusOr<PeftConfig> PeftConfigOf(const std::string& directory) {
+  const std::string path = absl::StrCat(directory, "/", kPeftConfigName);
+  FSDPD_ASSIGN_OR_RETURN(const std::string text, ReadInputFile(path, JsonLimits().bytes));
+  absl::StatusOr<PeftConfig> config = ReadPeftConfig(text);
+  if (config.ok()) return config;
+  return absl::Status(config.status().code(), absl::StrCat(path, ": ", config.status().message()));
+}
+
+std::vector<std::string> DifferencesOf(const PeftConfig& config, const LoraConfig& lora) {
+  std::vector<std::string> differences = config.unsupported;
+  const LoraConfig& theirs = config.lora;
+  if (theirs.rank != lora.rank) {
+    differences.push_back(
+        absl::StrCat("r: differs from train.lora.rank (got ", theirs.rank, ", want ", lora.rank, ")"));
+  } else if (std::fabs(theirs.scale() - lora.scale()) > kEqualScales * lora.scale()) {
+    differences.push_back(absl::StrCat("lora_alpha: its scale differs from that of train.lora (got ",
+                                       theirs.scale(), ", want ", lora.scale(),
+                                       "); set train.lora.alpha: ", theirs.alpha,
+                                       " and rank_stabilized: ", theirs.rank_stabilized ? "true" : "false"));
   }
   return differences;
 }

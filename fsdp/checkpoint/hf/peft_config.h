@@ -1,6 +1,6 @@
 // adapter_config.json of PEFT, for LoRA adapters.
 //
-// Pure functions.
+// Pure functions, except PeftConfigOf.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -17,9 +17,21 @@ inline constexpr char kPeftConfigName[] = "adapter_config.json";
 // `target_modules`: as TargetModulesOf (adapter_names.h).
 std::string MakePeftConfig(const LoraConfig& lora, const std::vector<std::string>& target_modules);
 
-// What a job with these adapters cannot load, one per line: another rank or scale, and settings beyond plain
-// LoRA (DoRA, trained biases, modules_to_save, ranks by module). Empty if it can be loaded. The targets are
-// not compared: the tensors show them. DATA_LOSS if the text is not JSON.
-absl::StatusOr<std::vector<std::string>> ComparePeftConfig(const std::string& text, const LoraConfig& lora);
+struct PeftConfig {
+  LoraConfig lora;  // Without targets: the tensors show them. Its rank is 0 if the text has none.
+  // Settings beyond plain LoRA (DoRA, trained biases, modules_to_save, ranks by module, initializations that
+  // change the base model), one per line.
+  std::vector<std::string> unsupported;
+  double dropout = 0;
+};
+// DATA_LOSS if the text is not JSON.
+absl::StatusOr<PeftConfig> ReadPeftConfig(const std::string& text);
+
+// Of a directory. NOT_FOUND if it has no adapter_config.json.
+absl::StatusOr<PeftConfig> PeftConfigOf(const std::string& directory);
+
+// Lists the differences that prevent a job with adapters `lora` from loading these: another rank or scale,
+// and unsupported settings. Empty if it can load them.
+std::vector<std::string> DifferencesOf(const PeftConfig& config, const LoraConfig& lora);
 
 }  // namespace fsdpd

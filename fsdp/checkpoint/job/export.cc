@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/json_quote.h"
 #include "fsdp/checkpoint/convert/convert.h"
+#include "fsdp/checkpoint/convert/lora_merge.h"
 #include "fsdp/checkpoint/convert/open_store.h"
 #include "fsdp/checkpoint/format/durable_file.h"
 #include "fsdp/checkpoint/format/json.h"
@@ -62,7 +63,7 @@ absl::StatusOr<std::optional<std::string>> ConfigOfPackage(const std::string& pa
 
 // Nullopt if the job did not start from a directory with a config.json of this model.
 std::optional<std::string> ConfigOfStart(const Spec& spec) {
-  const std::string& load = spec.checkpoint.load;
+  const std::string& load = spec.lora.enabled() ? spec.lora.base_model : spec.checkpoint.load;
   if (load.empty()) return std::nullopt;
   const absl::StatusOr<std::optional<std::vector<std::string>>> differences =
       CompareHfConfig(load, spec.model);
@@ -116,7 +117,7 @@ absl::StatusOr<int64_t> ExportPeft(const Spec& spec, const JobExport& what) {
 
 absl::StatusOr<int64_t> ExportHf(const Spec& spec, const JobExport& what) {
   ConversionOptions conversion;
-  conversion.source = what.checkpoint;
+  conversion.source = spec.lora.enabled() ? what.base_model : what.checkpoint;
   conversion.target = ExportPath(spec.checkpoint);
   conversion.model = spec.model;
   conversion.to = StoreFormat::kHf;
@@ -131,6 +132,12 @@ absl::StatusOr<int64_t> ExportHf(const Spec& spec, const JobExport& what) {
                            config.has_value()
                                ? RewriteHfConfig(*config, conversion.type->name)
                                : MakeHfConfig(spec.model, conversion.type->name, spec.initial.deviation));
+  }
+  std::unique_ptr<LoraMerge> merge;
+  if (spec.lora.enabled()) {
+    FSDPD_ASSIGN_OR_RETURN(merge, LoraMerge::Open(what.checkpoint, spec.model, spec.lora));
+    conversion.merge = merge.get();
+    conversion.optimizer = false;
   }
   conversion.mark_name = kMarkName;
   conversion.mark = MarkOf(spec, what);

@@ -33,6 +33,7 @@ struct JobExport {
   // Called right before DIR/hf is replaced; returns an error if a later attempt holds the directory's lock.
   std::function<absl::Status()> may_commit;
   std::string package_dir = {};  // Unpacked package, if the model is one.
+  std::string base_model = {};   // LoRA: the checkpoint that the frozen weights were read from.
 };
 
 // Returns the number of bytes of tensor data.

@@ -58,12 +58,6 @@ void CompareRun(const v1::JobSpec& theirs, const Spec& job, std::vector<std::str
   add("data.sequence_length", absl::StrCat(theirs.data().sequence_length()),
       absl::StrCat(job.data.sequence_length));
   add("train.seed", absl::StrCat(theirs.train().seed()), absl::StrCat(job.seed));
-  const v1::Lora& lora = theirs.train().lora();
-  if (job.lora.enabled() && theirs.train().has_lora()) {
-    add("train.lora.alpha", absl::StrCat(lora.alpha()), absl::StrCat(job.lora.alpha));
-    add("train.lora.rank_stabilized", lora.rank_stabilized() ? "true" : "false",
-        job.lora.rank_stabilized ? "true" : "false");
-  }
   add("optimizer", NameOf(theirs.optimizer().has_sgd() ? OptimizerKind::kSgd : OptimizerKind::kAdamW),
       NameOf(job.optimizer.kind));
 }
@@ -116,6 +110,16 @@ OriginDifferences CompareSpec(const std::string& json, const Spec& job) {
     return differences;
   }
   differences.model = ModelDifferences(job.model, ToModelConfig(spec.model()));
+  if (job.lora.enabled() && spec.train().has_lora()) {
+    const LoraConfig there = ToLoraConfig(spec.train().lora());
+    if (there.rank != job.lora.rank) {
+      differences.model.push_back(absl::StrCat("train.lora.rank: another rank of the adapters (got ",
+                                               there.rank, ", want ", job.lora.rank, ")"));
+    } else if (there.scale() != job.lora.scale()) {
+      differences.model.push_back(absl::StrCat("train.lora: another scale of the adapters (got ",
+                                               there.scale(), ", want ", job.lora.scale(), ")"));
+    }
+  }
   if (only_model) return differences;
   CompareRun(spec, job, &differences.run);
   return differences;

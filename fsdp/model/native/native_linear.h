@@ -21,9 +21,9 @@ namespace fsdpd {
 
 using Matrices = std::vector<at::Tensor>;  // [outputs x inputs] each.
 
-// A low-rank adapter of a matrix: adds scale x A^T B^T to the product x W^T.
+// A low-rank adapter of a matrix: adds scale (x A^T) B^T to the product x W^T.
 struct LoraAdapter {
-  at::Tensor a;  // [rank x inputs]; undefined for a matrix without.
+  at::Tensor a;  // [rank x inputs]; undefined for a matrix without an adapter.
   at::Tensor b;  // [outputs x rank]
   double scale = 0;
 

@@ -18,9 +18,8 @@ void NativeUnit::Bind(const std::vector<BoundParam>& params, UnitContext* contex
   }
   for (size_t i = 0; i < params.size(); ++i) {
     const bool own = i < facts_.params.size(), fp8 = own && facts_.params[i].fp8;
-    const at::ScalarType type = fp8                                           ? at::kFloat8_e4m3fn
-                                : own && facts_.params[i].is_selection_bias() ? at::kFloat
-                                                                              : compute_;
+    const bool wide = own && (facts_.params[i].is_selection_bias() || facts_.params[i].in_fp32);
+    const at::ScalarType type = fp8 ? at::kFloat8_e4m3fn : wide ? at::kFloat : compute_;
     FSDPD_CHECK(params[i].data.scalar_type() == type && params[i].scales.defined() == fp8);
     params_.push_back(params[i].data);
     scales_.push_back(params[i].scales);

@@ -75,7 +75,7 @@ void AddBuckets(const UnitFacts& facts, int unit, bool trainable, Group over, Ti
   for (size_t i = 0; i < facts.params.size(); ++i) {
     const ParamFacts& param = facts.params[i];
     if (param.trainable != trainable || param.partition.shard_group() != over ||
-        param.tied_replica != tied_replica || param.is_selection_bias())
+        param.tied_replica != tied_replica || param.is_selection_bias() || param.in_fp32)
       continue;
     FSDPD_CHECK(!param.fp8 || tied_replica == TiedReplica::kNone);
     (param.fp8 ? in_fp8[param.shape.back()] : params).push_back(SlotOf(facts, i));
@@ -92,7 +92,7 @@ void AddBuckets(const UnitFacts& facts, int unit, bool trainable, Group over, Ti
 void AddBalancing(const UnitFacts& facts, int unit, const LayoutOptions& options,
                   std::vector<Bucket>* buckets) {
   for (size_t i = 0; i < facts.params.size(); ++i) {
-    if (!facts.params[i].is_selection_bias()) continue;
+    if (!facts.params[i].is_selection_bias() && !facts.params[i].in_fp32) continue;
     buckets->push_back(MakeBucket({SlotOf(facts, i)}, /*row=*/1, unit, /*trainable=*/false, options));
     buckets->back().choices_begin = facts.params[i].choices_begin;
   }

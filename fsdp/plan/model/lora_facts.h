@@ -6,7 +6,7 @@
 //
 // Tensor parallelism. With rows of W sharded, B is sharded in the same way, and every rank has A: the
 // gradient contributions of A are summed like those of norms. With columns of W sharded, A is sharded in the
-// same way and every rank has B; each rank adds its part of x A^T B^T to its part of x W^T before those are
+// same way and every rank has B; each rank adds its part of (x A^T) B^T to its part of x W^T before those are
 // summed.
 #pragma once
 

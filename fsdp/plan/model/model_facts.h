@@ -68,8 +68,9 @@ struct ParamFacts {
   double weight_decay = 0;
   double lr_scale = 1;
   TensorPartition partition = {};
-  bool fixed = false;  // Never trained.
-  bool fp8 = false;    // Gathered and multiplied in FP8.
+  bool fixed = false;    // Never trained.
+  bool fp8 = false;      // Gathered and multiplied in FP8.
+  bool in_fp32 = false;  // Gathered in fp32, like a selection bias, without being one.
   LoraPart lora = LoraPart::kNone;
   TiedReplica tied_replica = TiedReplica::kNone;
   // For a tied-embedding replica, the unit that owns it. For a parameter of a package that is not named after

@@ -30,6 +30,19 @@ double HostCopySeconds(const Spec& spec, const DeviceProfile& profile, int64_t b
   return D(bytes) / (cuda ? kHostBytesPerSecond : profile.memory_bytes_per_second / 2);
 }
 
+// Trainable part of the parameters that the unit reads.
+double TrainableShare(const ModelFacts& model, int unit) {
+  int64_t all = 0, trainable = 0;
+  for (const int u : {unit, model.units[unit].borrows}) {
+    if (u < 0) continue;
+    for (const ParamFacts& param : model.units[u].params) {
+      all += param.elements();
+      if (param.trainable) trainable += param.elements();
+    }
+  }
+  return all == 0 ? 0 : D(trainable) / D(all);
+}
+
 class Costs {
  public:
   Costs(const Spec& spec, const ModelFacts& model, const Layout& layout, const DeviceProfile& profile,
@@ -258,7 +271,7 @@ class Costs {
   double MeasuredBackward(const Instruction& i) const {
     const UnitFacts& unit = model_.units[i.unit];
     const MeasuredWork& measured = (*unit.measured)[static_cast<size_t>(i.recompute)];
-    const double trainable = TrainableShare(i.unit);
+    const double trainable = TrainableShare(model_, i.unit);
     return Products(unit, measured.backward + (1 + trainable) * unit.engine_flops) +
            Memory(unit.backward_bytes) + GradientCopies(unit);
   }
@@ -281,7 +294,7 @@ class Costs {
     if (unit.measured.has_value()) return MeasuredBackward(i);
     const double matmul = unit.forward_flops - unit.attention_flops;
     const double work =
-        Products(unit, (1 + TrainableShare(i.unit)) * matmul) +
+        Products(unit, (1 + TrainableShare(model_, i.unit)) * matmul) +
         kAttentionBackwardWork *
             AttentionWork(unit, profile_.deterministic_backward_slowdown, kFlashBackwardSlowdown) /
             profile_.attention_backward_flops +
@@ -303,20 +316,7 @@ class Costs {
   }
 
   double DeferredPasses(int unit) const {
-    return TrainableShare(unit) * Products(model_.units[unit], model_.units[unit].deferred_flops);
-  }
-
-  double TrainableShare(int unit) const {
-    int64_t all = 0, trainable = 0;
-    const int lender = model_.units[unit].borrows;
-    for (const int u : {unit, lender}) {
-      if (u < 0) continue;
-      for (const ParamFacts& param : model_.units[u].params) {
-        all += param.elements();
-        if (param.trainable) trainable += param.elements();
-      }
-    }
-    return all == 0 ? 0 : D(trainable) / D(all);
+    return TrainableShare(model_, unit) * Products(model_.units[unit], model_.units[unit].deferred_flops);
   }
 
   // Gradients communicated in less than fp32 are received whole and summed locally in one pass; on CPU into
@@ -403,10 +403,16 @@ StepSeconds SecondsWithoutProgram(const Spec& spec, const ModelFacts& model, con
 }
 
 double StepFlops(const Spec& spec, const ModelFacts& model) {
-  double forward = 0;
-  for (const UnitFacts& unit : model.units) forward += unit.forward_flops - unit.repeated_flops;
+  double flops = 0;
+  for (size_t u = 0; u < model.units.size(); ++u) {
+    const UnitFacts& unit = model.units[u];
+    const double forward = unit.forward_flops - unit.repeated_flops;
+    const double products = std::max(0.0, forward - unit.attention_flops);
+    // Frozen weights have no weight gradients.
+    flops += 3 * forward - (1 - TrainableShare(model, static_cast<int>(u))) * products;
+  }
   // World size divided by the stages: all ranks together hold the whole model.
-  return 3 * forward * D(spec.micro_batches_per_step() * spec.mesh.world() / spec.mesh.size(Axis::kPipeline));
+  return flops * D(spec.micro_batches_per_step() * spec.mesh.world() / spec.mesh.size(Axis::kPipeline));
 }
 
 }  // namespace fsdpd

@@ -11,6 +11,8 @@
 namespace fsdpd {
 namespace {
 
+constexpr double kMaxAlpha = 1e6;
+
 bool HasLora(const Facts& f) { return f.job.train().has_lora(); }
 
 // A pattern that matches no matrix is a typo, or names a parameter that cannot have an adapter.
@@ -38,8 +40,8 @@ Findings ChecksTargets(const Facts& f) {
                             ? absl::StrCat("'", pattern, "' matches no parameter")
                             : absl::StrCat("'", pattern, "' matches ", other,
                                            " and no matrix that can have an adapter: embedding, head, norms, "
-                                           "routers and experts cannot"),
-                        "write names or patterns such as *.attention.* and *.ffn.w2",
+                                           "routers, experts and matrices that read latents cannot"),
+                        "write names or patterns in quotes, such as targets: ['*.attention.*', '*.ffn.w2']",
                         absl::StrCat("train.lora.targets[", i, "]")});
   }
   return findings;
@@ -47,9 +49,14 @@ Findings ChecksTargets(const Facts& f) {
 
 const Rule kRules[] = {
     {"lora_rank_range", kError, "train.lora.rank", "lora.rank must be from 1 to 1024",
-     Limits{1, 1024, "write the rank of the adapters, for example rank: 16", /*required=*/true}},
-    {"lora_alpha_positive", kError, "train.lora.alpha", "lora.alpha must be above 0",
-     Positive("omit it (default: 2 x rank)")},
+     Limits{1, kMaxLoraRank, "write the rank of the adapters, for example rank: 16", /*required=*/true}},
+    {"lora_alpha_range", kError, "train.lora.alpha", "lora.alpha must be above 0 and at most 10^6",
+     [](const Facts& f) -> Findings {
+       const v1::Lora& lora = f.job.train().lora();
+       if (!lora.has_alpha() || (lora.alpha() > 0 && lora.alpha() <= kMaxAlpha)) return {};
+       return {{absl::StrCat("alpha is ", lora.alpha(), "; it must be above 0 and at most 10^6"),
+                "omit it (default: 2 x rank)"}};
+     }},
     {"lora_needs_llama", kError, "train.lora", "LoRA is not supported with gpt2, plug-ins and packages",
      When{[](const Facts& f) { return HasLora(f) && f.HasOtherFamily(); },
           "only models of the Llama family have adapters",
@@ -76,12 +83,36 @@ const Rule kRules[] = {
        const std::string& path = f.job.train().lora().base_model();
        return path.empty() ? Findings() : CheckPath(path);
      }},
+    {"lora_without_base_model", kWarn, "train.lora.base_model",
+     "without lora.base_model, adapters are trained on initial weights",
+     When{[](const Facts& f) { return HasLora(f) && f.job.train().lora().base_model().empty(); },
+          "the frozen weights are the model's random initialization",
+          "write base_model: DIR, or ignore this in a benchmark"}},
+    {"lora_base_is_not_dir", kError, "train.lora.base_model",
+     "lora.base_model must differ from checkpoint.dir",
+     When{[](const Facts& f) {
+            const std::string& base = f.job.train().lora().base_model();
+            return !base.empty() && base == f.job.checkpoint().dir();
+          },
+          "checkpoints of the adapters would be mixed with the weights of the model",
+          "write another checkpoint.dir"}},
+    {"lora_balances_no_experts", kWarn, "model.llama.experts.bias_update_rate",
+     "bias_update_rate has no effect with LoRA",
+     When{[](const Facts& f) {
+            return HasLora(f) && f.llama().has_value() && f.llama()->experts.bias_update_rate > 0;
+          },
+          "LoRA freezes the router and its selection bias", "omit it"}},
     {"peft_needs_lora", kError, "checkpoint.export", "export: peft requires train.lora",
      When{[](const Facts& f) { return !HasLora(f) && f.job.checkpoint().export_() == "peft"; },
           "the job has no adapters", "write export: hf, or leave it out"}},
-    {"lora_exports_no_hf", kError, "checkpoint.export", "export: hf is not supported with LoRA",
-     When{[](const Facts& f) { return HasLora(f) && f.job.checkpoint().export_() == "hf"; },
-          "a checkpoint has only the adapters", "write export: peft, or leave it out"}},
+    {"lora_export_needs_base", kError, "checkpoint.export",
+     "export: hf with LoRA requires train.lora.base_model",
+     When{[](const Facts& f) {
+            return HasLora(f) && f.job.checkpoint().export_() == "hf" &&
+                   f.job.train().lora().base_model().empty();
+          },
+          "the adapters are merged into the weights of a model, and the job has only initial values",
+          "write train.lora.base_model, or export: peft"}},
 };
 
 }  // namespace

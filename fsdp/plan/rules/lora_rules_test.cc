@@ -38,7 +38,8 @@ TEST(LoraRules, EachRuleHasAJobThatItRejects) {
   const std::vector<std::pair<std::string, Change>> cases = {
       {"lora_rank_range", [](auto* job) { job->mutable_train()->mutable_lora()->clear_rank(); }},
       {"lora_rank_range", [](auto* job) { job->mutable_train()->mutable_lora()->set_rank(1025); }},
-      {"lora_alpha_positive", [](auto* job) { job->mutable_train()->mutable_lora()->set_alpha(0); }},
+      {"lora_alpha_range", [](auto* job) { job->mutable_train()->mutable_lora()->set_alpha(0); }},
+      {"lora_alpha_range", [](auto* job) { job->mutable_train()->mutable_lora()->set_alpha(1e30); }},
       {"lora_needs_llama", [](auto* job) { job->mutable_model()->set_preset("gpt2"); }},
       {"lora_targets_match", [](auto* job) { job->mutable_train()->mutable_lora()->add_targets("*.typo"); }},
       {"lora_without_frozen", [](auto* job) { job->mutable_train()->add_frozen("layer.0.*"); }},
@@ -53,10 +54,15 @@ TEST(LoraRules, EachRuleHasAJobThatItRejects) {
        }},
       {"lora_base_model_path",
        [](auto* job) { job->mutable_train()->mutable_lora()->set_base_model("models/llama"); }},
-      {"lora_exports_no_hf",
+      {"lora_export_needs_base",
        [](auto* job) {
          job->mutable_checkpoint()->set_dir("/runs");
          job->mutable_checkpoint()->set_export_("hf");
+       }},
+      {"lora_base_is_not_dir",
+       [](auto* job) {
+         job->mutable_train()->mutable_lora()->set_base_model("/models/llama");
+         job->mutable_checkpoint()->set_dir("/models/llama");
        }},
       {"peft_needs_lora",
        [](auto* job) {
@@ -74,7 +80,8 @@ TEST(LoraRules, EachRuleHasAJobThatItRejects) {
     tested.insert(rule);
   }
   for (const RuleText& rule : AllRules()) {
-    const bool own = rule.id.rfind("lora_", 0) == 0 || rule.id == "peft_needs_lora";
+    const bool own = (rule.id.rfind("lora_", 0) == 0 && rule.level == ViolationLevel::kError) ||
+                     rule.id == "peft_needs_lora";
     EXPECT_EQ(tested.count(rule.id) > 0, own) << rule.id;
   }
 }
@@ -90,6 +97,31 @@ TEST(LoraRules, ExplainsTargetsThatCannotHaveAdapters) {
   EXPECT_EQ(violation->field, "train.lora.targets[1]");
   EXPECT_THAT(violation->reason,
               AllOf(HasSubstr("'head.*' matches head."), HasSubstr("embedding, head, norms")));
+}
+
+TEST(LoraRules, WarnsThatSelectionBiasesAreFrozen) {
+  v1::JobSpec job = Job();
+  v1::Llama* llama = job.mutable_model()->mutable_llama();
+  for (const auto set : {&v1::Llama::set_vocab_size, &v1::Llama::set_hidden_size,
+                         &v1::Llama::set_intermediate_size, &v1::Llama::set_layers, &v1::Llama::set_heads})
+    (llama->*set)(64);
+  llama->set_heads(4);
+  v1::Llama::Experts* experts = llama->mutable_experts();
+  experts->set_count(4);
+  experts->set_per_token(2);
+  experts->set_intermediate_size(64);
+  experts->set_selection_bias(true);
+  experts->set_scores(v1::Llama::Experts::SCORES_SIGMOID);
+  experts->set_bias_update_rate(1e-3);
+  EXPECT_EQ(ErrorsOf(job), std::set<std::string>());
+  const auto warns = [&] {
+    const Violations found = CheckJob(job);
+    return std::any_of(found.begin(), found.end(),
+                       [](const Violation& each) { return each.rule == "lora_balances_no_experts"; });
+  };
+  EXPECT_TRUE(warns());
+  experts->clear_bias_update_rate();
+  EXPECT_FALSE(warns());
 }
 
 // Groups may match adapters, for example a higher learning rate for B (LoRA+).

@@ -1,5 +1,6 @@
 // Rules of parallel.pipeline, parallel.pipeline_chunks, parallel.pipeline_schedule, parallel.stage_units.
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
 
 #include <algorithm>
 #include <numeric>
@@ -110,6 +111,16 @@ Findings TrainsEverywhere(const Facts& f) {
     unit = end;
   }
   if (std::find(trains.begin(), trains.end(), false) == trains.end()) return {};
+  if (train.has_lora()) {
+    const auto units = static_cast<int64_t>(trained.size()), split = f.job.parallel().pipeline();
+    std::vector<int64_t> even(split, units / split);
+    for (int64_t i = 0; i < units % split; ++i) ++even[i];
+    return {{"embedding and head have no adapters, and each stage needs some",
+             absl::StrCat(
+                 "write parallel.stage_units with layers that have adapters in each stage, for example [",
+                 absl::StrJoin(even, ", "), "]"),
+             "train.lora"}};
+  }
   if (f.job.parallel().stage_units().empty())
     return {{"a unit is completely frozen and could become a stage without trainable parameters",
              "write parallel.stage_units so that each stage has trainable parameters"}};

@@ -33,9 +33,13 @@ ModelFacts Described(const v1::JobSpec& job) {
 
 Named NamesOf(const v1::JobSpec& job) {
   Named named;
+  const bool lora = job.train().has_lora();
   for (const UnitFacts& unit : Described(job).units) {
     named.layers += unit.kind == UnitKind::kBlock ? 1 : 0;
-    for (const ParamFacts& param : unit.params) named.params.push_back(FullName(unit, param));
+    for (const ParamFacts& param : unit.params) {
+      // Patterns of groups match what is trained: with LoRA only adapters.
+      if (!lora || param.lora != LoraPart::kNone) named.params.push_back(FullName(unit, param));
+    }
   }
   return named;
 }

@@ -119,7 +119,7 @@ class Filler {
     FillMax("train.on_spike.max", job_.train().on_spike().action());
     Fill("train.on_spike.grad_norm_factor", "10");
     Fill("train.on_spike.window", "128");
-    if (job_.train().lora().rank() > 0)
+    if (job_.train().lora().rank() > 0 && job_.train().lora().rank() <= kMaxLoraRank)
       Fill("train.lora.alpha", absl::StrCat(2 * job_.train().lora().rank()), "default: 2 x rank");
   }
 

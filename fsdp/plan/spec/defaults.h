@@ -13,6 +13,8 @@
 
 namespace fsdpd {
 
+inline constexpr int64_t kMaxLoraRank = 1024;
+
 // The value chosen for a default or an `auto`.
 struct Choice {
   std::string field;

@@ -127,16 +127,6 @@ OnSpikeConfig ToOnSpike(const v1::OnSpike& on) {
   return {ToAction(on.action()), on.max(), on.grad_norm_factor(), on.window()};
 }
 
-LoraConfig ToLora(const v1::Lora& lora) {
-  LoraConfig config;
-  config.rank = lora.rank();
-  config.alpha = lora.alpha();
-  config.rank_stabilized = lora.rank_stabilized();
-  config.targets.assign(lora.targets().begin(), lora.targets().end());
-  config.base_model = lora.base_model();
-  return config;
-}
-
 CheckpointConfig ToCheckpoint(const v1::Checkpoint& checkpoint) {
   CheckpointConfig config;
   config.dir = checkpoint.dir();
@@ -396,6 +386,16 @@ int64_t ExpertLayers(const ModelConfig& model) {
   return llama == nullptr ? 0 : llama->expert_layers();
 }
 
+LoraConfig ToLoraConfig(const v1::Lora& lora) {
+  LoraConfig config;
+  config.rank = lora.rank();
+  config.alpha = lora.alpha();
+  config.rank_stabilized = lora.rank_stabilized();
+  config.targets.assign(lora.targets().begin(), lora.targets().end());
+  config.base_model = lora.base_model();
+  return config;
+}
+
 ModelConfig ToModelConfig(const v1::Model& model) {
   if (model.has_gpt2()) return ToGpt2(model.gpt2());
   if (model.has_llama()) return ToLlama(model.llama());
@@ -457,7 +457,7 @@ Spec ToSpec(const v1::JobSpec& resolved) {
   spec.on_nonfinite = {ToAction(train.on_nonfinite().action()), train.on_nonfinite().max()};
   if (train.has_on_spike()) spec.on_spike = ToOnSpike(train.on_spike());
   spec.frozen.assign(train.frozen().begin(), train.frozen().end());
-  if (train.has_lora()) spec.lora = ToLora(train.lora());
+  if (train.has_lora()) spec.lora = ToLoraConfig(train.lora());
   if (train.has_graphs()) spec.graphs = train.graphs();
   if (resolved.resources().device() == v1::DEVICE_CPU) spec.graphs = false;
   spec.deterministic = train.deterministic();

@@ -401,6 +401,9 @@ std::vector<std::string> PresetNames();
 // or `plugin` is set.
 ModelConfig ToModelConfig(const v1::Model& model);
 
+// With defaults filled in.
+LoraConfig ToLoraConfig(const v1::Lora& lora);
+
 // Experts per layer; 0 if the model is dense or unknown.
 int64_t ExpertsOf(const v1::Model& model);
 

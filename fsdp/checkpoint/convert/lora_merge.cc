@@ -1,0 +1,89 @@
+#include "fsdp/checkpoint/convert/lora_merge.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "base/check.h"
+#include "fsdp/checkpoint/convert/open_store.h"
+#include "fsdp/checkpoint/format/crc32.h"
+#include "fsdp/checkpoint/format/number_cast.h"
+#include "fsdp/checkpoint/hf/hf_store.h"
+#include "fsdp/checkpoint/names/adapter_names.h"
+#include "fsdp/checkpoint/names/job_keys.h"
+
+namespace fsdpd {
+namespace {
+
+// The elements of a tensor as float32.
+absl::StatusOr<std::vector<float>> ReadFloats(const TensorReader& reader, size_t tensor) {
+  const StoredTensor& stored = reader.tensors()[tensor];
+  std::vector<char> numbers(stored.numbers() * std::max<int64_t>(stored.type->bytes, sizeof(float)));
+  FSDPD_RETURN_IF_ERROR(reader.Read(tensor, numbers.data()));
+  CastNumbers(*stored.type, *FindTensorType("float32"), stored.numbers(), numbers.data());
+  const auto* const floats = reinterpret_cast<const float*>(numbers.data());
+  return std::vector<float>(floats, floats + stored.numbers());
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<LoraMerge>> LoraMerge::Open(const std::string& directory,
+                                                           const ModelConfig& model, const LoraConfig& lora) {
+  const bool native = FormatOf(directory) != StoreFormat::kHf;
+  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<TensorReader> reader,
+                         native ? OpenStore(directory) : OpenPeftDirectory(directory));
+  LoraConfig every = lora;
+  every.targets.clear();
+  std::unique_ptr<LoraMerge> merge(new LoraMerge(lora));
+  merge->crc32_ = Crc32(reinterpret_cast<const char*>(&merge->scale_), sizeof(merge->scale_));
+  std::set<std::string> known;
+  const auto error = [&](const std::string& name, const char* what) {
+    return absl::DataLossError(absl::StrCat(directory, ": ", name, ": ", what));
+  };
+  for (const NamedParam& param : AdapterParamsOf(model, every)) {
+    const std::string name = native ? MainKey(param.ours) : param.theirs;
+    const int64_t at = reader->Find(name);
+    if (at < 0) continue;
+    known.insert(name);
+    if (reader->tensors()[at].shape != param.shape) return error(name, "has another shape than the model's");
+    if (!CanCast(*reader->tensors()[at].type)) return error(name, "is not of a floating-point type");
+    FSDPD_ASSIGN_OR_RETURN(std::vector<float> numbers, ReadFloats(*reader, at));
+    merge->crc32_ = Crc32(name.data(), static_cast<int64_t>(name.size()), merge->crc32_);
+    merge->crc32_ = Crc32(reinterpret_cast<const char*>(numbers.data()),
+                          static_cast<int64_t>(numbers.size() * sizeof(float)), merge->crc32_);
+    Adapter& adapter = merge->adapters_[param.ours.substr(0, param.ours.rfind('.'))];
+    if (param.ours.back() == 'A') {
+      adapter.inputs = param.shape[1];
+      adapter.a = std::move(numbers);
+    } else {
+      adapter.outputs = param.shape[0];
+      adapter.b = std::move(numbers);
+    }
+  }
+  for (const auto& [ours, adapter] : merge->adapters_) {
+    if (adapter.a.empty() || adapter.b.empty()) return error(ours, "has only one of the adapter's matrices");
+  }
+  if (merge->adapters_.empty()) return absl::DataLossError(absl::StrCat(directory, ": has no adapters"));
+  for (const StoredTensor& tensor : reader->tensors()) {
+    const bool of_model = !native || tensor.name.compare(0, sizeof(kNativePrefix) - 1, kNativePrefix) == 0;
+    if (of_model && known.count(tensor.name) == 0)
+      return error(tensor.name, "is not an adapter of the model");
+  }
+  return merge;
+}
+
+void LoraMerge::AddTo(const std::string& ours, float* weights) const {
+  const Adapter& adapter = adapters_.at(ours);
+  for (int64_t row = 0; row < adapter.outputs; ++row) {
+    float* const out = weights + row * adapter.inputs;
+    for (int64_t r = 0; r < rank_; ++r) {
+      const float factor = scale_ * adapter.b[row * rank_ + r];
+      const float* const a = adapter.a.data() + r * adapter.inputs;
+      for (int64_t i = 0; i < adapter.inputs; ++i) out[i] += factor * a[i];
+    }
+  }
+}
+
+}  // namespace fsdpd
