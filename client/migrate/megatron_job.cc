@@ -181,8 +181,9 @@ class Converter {
     if (load.has_value()) {
       checkpoint->set_load(*load);
       if (!s_.Flag("load_optim", true)) checkpoint->set_load_optimizer(false);
-      if (pretrained.has_value()) c_.Report("pretrained_and_load", "pretrained_checkpoint");
-    } else if (pretrained.has_value()) {
+      if (pretrained.has_value() && !job_.train().has_lora())
+        c_.Report("pretrained_and_load", "pretrained_checkpoint");
+    } else if (pretrained.has_value() && !job_.train().has_lora()) {
       checkpoint->set_load(*pretrained);
       checkpoint->set_load_optimizer(false);
     }

@@ -2,6 +2,7 @@
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_replace.h>
+#include <gmock/gmock.h>
 #include <google/protobuf/util/json_util.h>
 #include <gtest/gtest.h>
 
@@ -276,6 +277,38 @@ mixed_precision: bf16_mixed
   EXPECT_EQ(job.fsdp().outer().strategy(), v1::STRATEGY_OPTIM);
   EXPECT_EQ(job.train().evaluation().samples(), 96);
   EXPECT_EQ(job.precision().compute(), v1::DTYPE_BF16);
+}
+
+TEST(ConvertMegatronJob, ConvertsLora) {
+  const std::string yaml = R"(
+model: {num_layers: 2, hidden_size: 64, num_attention_heads: 4, normalization: RMSNorm, gated_linear_unit: true,
+        position_embedding_type: rope, add_bias_linear: false, vocab_size: 256, seq_length: 128,
+        share_embeddings_and_output_weights: true, attention_dropout: 0.0, hidden_dropout: 0.0}
+train: {train_iters: 20, micro_batch_size: 2, global_batch_size: 32}
+optimizer: {lr: 1e-4}
+dataset: {data_path: [/data/a]}
+mixed_precision: bf16_mixed
+checkpoint: {pretrained_checkpoint: /models/llama, save: /runs/1}
+peft: {dim: 8, alpha: 16, dropout: 0.0, target_modules: [linear_qkv, linear_fc2], lora_A_init_method: xavier}
+)";
+  const Result result = Convert(yaml);
+  const v1::Lora& lora = result.job.train().lora();
+  EXPECT_EQ(lora.rank(), 8);
+  EXPECT_EQ(lora.alpha(), 16);
+  EXPECT_THAT(lora.targets(),
+              ::testing::ElementsAre("*.attention.wq", "*.attention.wk", "*.attention.wv", "*.ffn.w2"));
+  EXPECT_EQ(lora.base_model(), "/models/llama");
+  EXPECT_EQ(result.job.checkpoint().load(), "");
+  EXPECT_TRUE(Has(result.violations, "adapter_initial"));
+  EXPECT_FALSE(HasErrors(CheckJob(result.job)));
+  const auto changed = [&](const char* from, const char* to) {
+    return Convert(absl::StrReplaceAll(yaml, {{from, to}})).violations;
+  };
+  EXPECT_TRUE(Has(changed("dropout: 0.0, target", "dropout: 0.1, target"), "not_supported"));
+  EXPECT_TRUE(Has(changed("linear_fc2]", "mamba_in_proj]"), "adapter_module"));
+  EXPECT_TRUE(Has(changed("peft: {", "peft: {_target_: megatron.bridge.peft.dora.DoRA, "), "not_supported"));
+  EXPECT_FALSE(Has(changed("peft: {", "peft: {_target_: megatron.bridge.peft.lora.LoRA, "), "not_supported"));
+  EXPECT_FALSE(Convert(absl::StrReplaceAll(yaml, {{"peft: {", "other: {"}})).job.train().has_lora());
 }
 
 TEST(ConvertMegatronJob, DefaultBatchExcludesPipelineStages) {

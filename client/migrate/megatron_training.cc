@@ -1,13 +1,32 @@
 #include "client/migrate/megatron_training.h"
 
+#include <absl/strings/match.h>
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
+#include <absl/strings/string_view.h>
 
 #include <algorithm>
 #include <cmath>
 
 namespace fsdpd {
 namespace {
+
+// Modules of Megatron with adapters, and our matrices.
+struct AdapterModule {
+  absl::string_view theirs, ours;
+};
+constexpr AdapterModule kAdapterModules[] = {
+    {"linear_qkv", "*.attention.wq *.attention.wk *.attention.wv"},
+    {"linear_q", "*.attention.wq"},
+    {"linear_k", "*.attention.wk"},
+    {"linear_v", "*.attention.wv"},
+    {"linear_proj", "*.attention.wo"},
+    {"linear_fc1", "*.ffn.w1 *.ffn.w3"},
+    {"linear_fc1_gate", "*.ffn.w1"},
+    {"linear_fc1_up", "*.ffn.w3"},
+    {"linear_fc2", "*.ffn.w2"},
+};
 
 class TrainingConverter {
  public:
@@ -17,6 +36,7 @@ class TrainingConverter {
   void Run() {
     ConvertData();
     ConvertTrain();
+    ConvertAdapters();
     ConvertEvaluation();
     ConvertOptimizer();
     ConvertSchedule();
@@ -104,6 +124,32 @@ class TrainingConverter {
                                 .value_or(SpecConversion::Times(train->micro_batch(), c_.CountReplicas())));
     const std::optional<int64_t> steps = c_.Steps("train_iters", "train_samples");
     train->set_steps(steps.has_value() ? *steps : c_.Required("train_iters"));
+  }
+
+  // LoRA of Megatron Bridge. An adapter of its fused matrices is one adapter per matrix here.
+  void ConvertAdapters() {
+    const auto is_set = [&](const char* name) { return s_.Find(name) != nullptr; };
+    if (!is_set("peft_dim") && !is_set("peft_alpha") && !is_set("peft_target_modules")) return;
+    v1::Lora* lora = job_.mutable_train()->mutable_lora();
+    c_.Fill("train.lora");
+    if (const auto kind = s_.Text("peft__target_"); kind.has_value() && !absl::EndsWith(*kind, "LoRA"))
+      c_.Report("not_supported", "peft__target_", {absl::StrCat(*kind, ": only LoRA is supported")});
+    const Setting* modules = s_.Find("peft_target_modules");
+    const std::vector<std::string> every = {"linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"};
+    for (const std::string& module : modules == nullptr ? every : modules->values) {
+      const auto found = std::find_if(std::begin(kAdapterModules), std::end(kAdapterModules),
+                                      [&](const AdapterModule& each) { return each.theirs == module; });
+      if (found == std::end(kAdapterModules)) {
+        c_.Report("adapter_module", "peft_target_modules", {module});
+        continue;
+      }
+      for (const absl::string_view ours : absl::StrSplit(found->ours, ' '))
+        lora->add_targets(std::string(ours));
+    }
+    const std::string initial = s_.Lower("peft_lora_A_init_method", "xavier");
+    if (initial != "kaiming" && initial != "uniform")
+      c_.Adjust("adapter_initial", "peft_lora_A_init_method", initial, "kaiming");
+    if (const auto base = s_.Text("pretrained_checkpoint")) lora->set_base_model(*base);
   }
 
   void ConvertEvaluation() {

@@ -44,6 +44,7 @@ disable_bf16_reduced_precision_matmul=disable_bf16_reduced_precision_matmul
 
 constexpr char kMegatronTable[] = R"(
 # Speed, memory and kernels. Fusions and layouts change at most the last bits of a result.
+ignored: peft_a2a_experimental peft_dropout_position peft_lora_A_init_method peft_lora_dtype peft_normalize_moe_lora
 ignored: account_for_embedding_in_pipeline_split account_for_loss_in_pipeline_split
     activation_func_fp8_input_store activation_offload_fraction align_grad_reduce align_param_gather
     apply_query_key_layer_scaling apply_rope_fusion async_tensor_model_parallel_allreduce attention_backend
@@ -211,7 +212,9 @@ refused evaluation without training: skip_train
 refused experts between narrower layers: moe_latent_size
 refused fill-in-the-middle data: fim_data fim_rate
 refused fine-tuning from a checkpoint: finetune
-refused fine-tuning of adapters: peft_*
+refused adapters without some modules: peft_exclude_modules
+refused dropout of adapters: peft_dropout=0
+refused initialization of an adapter's output: peft_lora_B_init_method=zero
 refused forced expert selection: moe_router_force_biased
 refused gated attention: attention_output_gate head_wise_attn_gate
 refused heterogeneous layers: heterogeneous_*
@@ -278,6 +281,8 @@ field data: tokens=train_data_path,data_path synthetic=mock_data sequence_length
     document_end_token=null_tokenizer_eod_id,reset_attention_mask validation=valid_data_path
 field train: steps=train_iters,train_samples micro_batch=micro_batch_size:1
     global_batch=global_batch_size,micro_batch_size seed=seed:1234 deterministic=deterministic_mode:false
+field train.lora: rank=peft_dim:32 alpha=peft_alpha:32 targets=peft_target_modules
+    base_model=pretrained_checkpoint
 field train.evaluation: every_steps=eval_interval samples=eval_iters
 field train.initial: std=init_method_std:0.02 embedding_std=embedding_init_method_std?
     scale_outputs=init_method_std

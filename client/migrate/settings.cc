@@ -82,7 +82,8 @@ void AddKey(const std::string& section, const TextNode& child, Settings* setting
     setting.values = {"auto"};  // null is `auto`, not the default (fp32).
     return settings->Add(std::move(setting));
   }
-  if (child.kind == TextNode::Kind::kNull || absl::StartsWith(child.key, "_")) return;
+  const bool is_adapter_class = section == "peft" && child.key == "_target_";
+  if (child.kind == TextNode::Kind::kNull || (absl::StartsWith(child.key, "_") && !is_adapter_class)) return;
   // Megatron Bridge writes bf16 and fp16 in every section. A default `false` must not hide the section that
   // turns one on.
   const bool is_half_precision = child.key == "bf16" || child.key == "fp16";

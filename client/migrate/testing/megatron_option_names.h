@@ -335,6 +335,9 @@ constexpr absl::string_view kBridgeSettings[] = {
     "inprocess_restart.enabled", "inprocess_restart.max_iterations", "inprocess_restart.granularity",
     "inprocess_restart.max_rank_faults", "inprocess_restart.monitor_process_logdir",
     "inprocess_restart.empty_cuda_cache", "peft.dim", "peft.alpha", "peft.target_modules",
+    // peft/lora.py at 0191fc5e1b7fb11ef008ce0ec73b7e9f2626d687.
+    "peft.exclude_modules", "peft.dropout", "peft.dropout_position", "peft.lora_A_init_method",
+    "peft.lora_B_init_method", "peft.a2a_experimental", "peft.lora_dtype", "peft.normalize_moe_lora",
     // Its other sections: tokenizers/config.py, comm_overlap.py, mixed_precision.py and gpt_provider.py of
     // the same date, and Megatron Core's optimizer_config.py at 0075637cdbb05f45fe6f7a96e008d64237698907 and
     // distributed_data_parallel_config.py.
