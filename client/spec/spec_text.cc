@@ -24,6 +24,20 @@
 namespace fsdpd {
 namespace {
 
+// Names of fields in other programs: those of PEFT.
+struct ForeignName {
+  const char* message;
+  const char* theirs;
+  const char* ours;
+};
+constexpr ForeignName kForeignNames[] = {
+    {"Lora", "r", "rank"},
+    {"Lora", "lora_alpha", "alpha"},
+    {"Lora", "target_modules", "targets"},
+    {"Lora", "use_rslora", "rank_stabilized"},
+    {"Lora", "base_model_name_or_path", "base_model"},
+};
+
 using google::protobuf::Descriptor;
 using google::protobuf::EnumValueDescriptor;
 using google::protobuf::FieldDescriptor;
@@ -162,6 +176,10 @@ class SpecReader {
       out_.unparsed.push_back(Join(path, name));
       return AddViolation(child.key_place, "renamed_field", field, absl::StrCat("renamed to ", name),
                           "use the new name");
+    }
+    for (const ForeignName& name : kForeignNames) {
+      if (type.name() == name.message && child.key == name.theirs)
+        return UnknownField(child, path, field, name.ours);
     }
     std::vector<std::string> names, longer;
     for (int i = 0; i < type.field_count(); ++i) {

@@ -126,6 +126,14 @@ TEST(SpecText, SuggestsSimilarField) {
             "elastic [unknown_field]\n");
 }
 
+TEST(SpecText, SuggestsFieldByNameInPeft) {
+  EXPECT_EQ(ViolationsOf("train: {lora: {r: 8}}"),
+            "f:1:16: error: unknown field train.lora.r; did you mean rank? [unknown_field]\n");
+  EXPECT_EQ(ViolationsOf("train: {lora: {use_rslora: true}}"),
+            "f:1:16: error: unknown field train.lora.use_rslora; did you mean rank_stabilized? "
+            "[unknown_field]\n");
+}
+
 // The table has the names of release 0.1.
 TEST(SpecText, RejectsRenamedField) {
   const std::map<std::string, std::string> groups = {
