@@ -2,6 +2,7 @@
 // determined by --spec or --config, else by config.json in the source directory, else by the spec that a
 // job's checkpoint contains.
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
 #include <absl/time/time.h>
 #include <google/protobuf/util/json_util.h>
 #include <unistd.h>
@@ -117,6 +118,12 @@ absl::StatusOr<v1::JobSpec> JobInside(const std::string& directory) {
   return job;
 }
 
+bool HasOnlyAdapters(const std::string& directory) {
+  const absl::StatusOr<v1::JobSpec> inside = JobInside(directory);
+  return (inside.ok() && inside->train().has_lora()) ||
+         access(absl::StrCat(directory, "/", kPeftConfigName).c_str(), F_OK) == 0;
+}
+
 // Rejects a model file that contradicts the spec inside the checkpoint, if there is one.
 int RejectContradictions(const v1::Model& inside, const std::string& file,
                          const ConversionOptions& conversion, Console* console) {
@@ -160,8 +167,7 @@ int ReadModel(const CommandLine& line, ConversionOptions* conversion, Console* c
   }
   const absl::StatusOr<v1::JobSpec> inside = JobInside(line.file);
   if (!inside.ok()) return ReportCkptError(inside.status(), console);
-  const bool peft = access(absl::StrCat(line.file, "/", kPeftConfigName).c_str(), F_OK) == 0;
-  if (inside->train().has_lora() || peft) {
+  if (HasOnlyAdapters(line.file)) {
     return ReportUsageError(
         absl::StrCat(line.file,
                      ": has only LoRA adapters; use `fsdpctl ckpt merge` to write the merged model"),
@@ -188,8 +194,9 @@ int ReadModel(const CommandLine& line, ConversionOptions* conversion, Console* c
       console);
 }
 
-// The rank, scale and base model of adapters, from PEFT's configuration or from the spec of the job.
-int ReadLora(const std::string& directory, LoraConfig* lora, Console* console) {
+// The rank, scale and base model of adapters, from PEFT's configuration or from the spec of the job, which
+// also has the model.
+int ReadLora(const std::string& directory, LoraConfig* lora, v1::Model* model, Console* console) {
   const std::string path = absl::StrCat(directory, "/", kPeftConfigName);
   if (access(path.c_str(), F_OK) == 0) {
     const absl::StatusOr<PeftConfig> config = PeftConfigOf(directory);
@@ -209,6 +216,12 @@ int ReadLora(const std::string& directory, LoraConfig* lora, Console* console) {
                            console);
   }
   *lora = ToLoraConfig(WithDefaults(*job, nullptr).train().lora());
+  const absl::StatusOr<std::string> base = RecordedBase(directory);
+  if (!base.ok()) return ReportCkptError(base.status(), console);
+  // The checkpoint that the job read, if its base_model is a directory of them.
+  const std::vector<std::string> fields = absl::StrSplit(*base, absl::MaxSplits(' ', 2));
+  if (fields.size() == 3) lora->base_model = fields[2];
+  *model = job->model();
   return kExitOk;
 }
 
@@ -373,22 +386,32 @@ int RunCkptConvert(const CommandLine& line, Console* console) {
 int RunCkptMerge(const CommandLine& given, Console* console) {
   CommandLine line = given;
   LoraConfig lora;
-  if (const int code = ReadLora(given.file, &lora, console); code != kExitOk) return code;
+  v1::Model trained;
+  if (const int code = ReadLora(given.file, &lora, &trained, console); code != kExitOk) return code;
   line.file = !given.base.empty() ? given.base : lora.base_model;
   if (line.file.empty()) {
     return ReportUsageError(absl::StrCat(given.file, ": does not name its base model; add --base DIR"),
                             console);
   }
   if (const int code = ResolveCheckpoint(&line.file, console); code != kExitOk) return code;
+  if (HasOnlyAdapters(line.file))
+    return ReportUsageError(
+        absl::StrCat("--base: ", line.file, " has only LoRA adapters; use the model that they belong to"),
+        console);
   line.to = "hf";
   line.no_optimizer = true;
   ConversionOptions conversion;
   if (const int code = ReadFlags(line, &conversion, console); code != kExitOk) return code;
+  if (const int code = RejectContradictions(trained, line.file, conversion, console); code != kExitOk)
+    return code;
   if (!std::holds_alternative<LlamaConfig>(conversion.model))
     return ReportUsageError(absl::StrCat(line.file, ": is not a model of the Llama family"), console);
   const absl::StatusOr<std::unique_ptr<LoraMerge>> merge =
       LoraMerge::Open(given.file, conversion.model, lora);
   if (!merge.ok()) return ReportCkptError(merge.status(), console);
+  const absl::Status same = (*merge)->CheckBase(line.file, conversion.model, CkptThreads(),
+                                                [console] { return IsInterrupted(*console); });
+  if (!same.ok()) return ReportCkptError(same, console);
   conversion.merge = merge->get();
   const absl::StatusOr<ConversionResult> result = ConvertWithProgress(conversion, console);
   ReportPartialFiles(line, result, console);

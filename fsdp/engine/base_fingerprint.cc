@@ -4,11 +4,11 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <absl/strings/str_cat.h>
-#include <xxhash.h>
 
 #include <algorithm>
 
 #include "base/check.h"
+#include "fsdp/checkpoint/names/base_hash.h"
 #include "fsdp/torch/scalar_type.h"
 #include "fsdp/torch/torch_status.h"
 
@@ -16,17 +16,14 @@ namespace fsdpd {
 namespace {
 
 constexpr int64_t kChunkElements = 1 << 18;
-// Odd, so that products with them lose no bits. Signed overflow wraps in LibTorch's integer kernels.
-constexpr auto kIndexFactor = static_cast<int64_t>(0x9e3779b97f4a7c15);
-constexpr auto kMixFactor = static_cast<int64_t>(0xbf58476d1ce4e5b9);
-constexpr int kMixShift = 31;
-
-// The sum of the hashes of stored[0, elements), which are elements `index` of a whole parameter.
+// The sum of HashOfElement() of stored[0, elements), which are elements `index` of a whole parameter.
 uint64_t SumOf(const at::Tensor& stored, const at::Tensor& index, uint64_t name) {
   const at::ScalarType bits = stored.element_size() == 2 ? at::kShort : at::kInt;
-  at::Tensor hash = index.mul(kIndexFactor).add_(stored.view(bits)).add_(static_cast<int64_t>(name));
-  hash.mul_(kMixFactor);
-  hash.bitwise_xor_(hash.bitwise_right_shift(kMixShift)).mul_(kIndexFactor);
+  at::Tensor hash = index.mul(static_cast<int64_t>(kHashIndexFactor))
+                        .add_(stored.view(bits))
+                        .add_(static_cast<int64_t>(name));
+  hash.mul_(static_cast<int64_t>(kHashMixFactor));
+  hash.bitwise_xor_(hash.bitwise_right_shift(kHashMixShift)).mul_(static_cast<int64_t>(kHashIndexFactor));
   return static_cast<uint64_t>(hash.sum().item<int64_t>());
 }
 
@@ -52,7 +49,7 @@ uint64_t SumOf(const Layout& layout, const MeshPosition& position, const Sharded
     for (const BucketPiece& piece : PiecesOf(bucket, MainRange(bucket, position))) {
       const ParamSlot& slot = bucket.params[piece.slot];
       const std::string name = FullName(layout.units[bucket.unit], slot);
-      const uint64_t key = XXH64(name.data(), name.size(), /*seed=*/0);
+      const uint64_t key = HashOfName(name);
       for (int64_t done = 0; done < piece.elements; done += kChunkElements) {
         const int64_t elements = std::min(kChunkElements, piece.elements - done);
         sum += SumOf(stored.narrow(0, piece.range_begin + done, elements),

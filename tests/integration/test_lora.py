@@ -88,6 +88,22 @@ def test_job_exports_merged_model(page):
     assert first == pytest.approx(second, rel=1e-5)
 
 
+def test_bf16_job_exports_merged_model(page):
+    """The hash of the rounded weights is that of the ranks, or the export would be refused."""
+    cluster, directory, _ = page
+    job = submit(cluster, directory, checkpoint__dir=directory / "runs/bf16", checkpoint__export="hf", train__steps=5,
+                 precision__compute="bf16")
+    assert cluster.wait_state(job, "SUCCEEDED").exported.error == ""
+
+
+def test_merge_refuses_another_base_model(page):
+    cluster, directory, _ = page
+    save_model(directory / "changed", seed=4)
+    done = cluster.ctl("ckpt", "merge", directory / "runs/adapters", directory / "wrong", "--base", directory / "changed")
+    assert done.code not in (0, None) and "were trained with other frozen weights" in done.err, done
+    assert not (directory / "wrong").exists()
+
+
 @pytest.mark.parametrize("words, error", [
     (["llama", "out"], "is neither a checkpoint of a LoRA job nor a directory of PEFT"),
     (["runs/adapters/peft", "out", "--base", "nowhere"], "nowhere"),

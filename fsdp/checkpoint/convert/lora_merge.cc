@@ -1,21 +1,33 @@
 #include "fsdp/checkpoint/convert/lora_merge.h"
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+#include <absl/strings/str_split.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstring>
 #include <set>
 #include <utility>
 
 #include "base/check.h"
+#include "base/parallel_for.h"
 #include "fsdp/checkpoint/convert/open_store.h"
+#include "fsdp/checkpoint/convert/param_source.h"
+#include "fsdp/checkpoint/dcp/dcp_reader.h"
 #include "fsdp/checkpoint/format/crc32.h"
 #include "fsdp/checkpoint/format/number_cast.h"
 #include "fsdp/checkpoint/hf/hf_store.h"
 #include "fsdp/checkpoint/names/adapter_names.h"
+#include "fsdp/checkpoint/names/base_hash.h"
 #include "fsdp/checkpoint/names/job_keys.h"
+#include "fsdp/plan/model/describe_model.h"
 
 namespace fsdpd {
 namespace {
+
+constexpr int64_t kChunkElements = 1 << 20;
 
 // The elements of a tensor as float32.
 absl::StatusOr<std::vector<float>> ReadFloats(const TensorReader& reader, size_t tensor) {
@@ -25,6 +37,45 @@ absl::StatusOr<std::vector<float>> ReadFloats(const TensorReader& reader, size_t
   CastNumbers(*stored.type, *FindTensorType("float32"), stored.numbers(), numbers.data());
   const auto* const floats = reinterpret_cast<const float*>(numbers.data());
   return std::vector<float>(floats, floats + stored.numbers());
+}
+
+struct BaseChunk {
+  std::string param;  // Our full name.
+  int64_t begin = 0, elements = 0;
+  bool in_fp32 = false;
+};
+
+std::vector<BaseChunk> ChunksOf(const ModelConfig& model) {
+  std::vector<BaseChunk> chunks;
+  for (const UnitFacts& unit : DescribeModel(model, 1, 1, DType::kFp32).units) {
+    for (const ParamFacts& param : unit.params) {
+      for (int64_t done = 0; done < param.elements(); done += kChunkElements) {
+        chunks.push_back(
+            {FullName(unit, param), done, std::min(kChunkElements, param.elements() - done), param.fixed});
+      }
+    }
+  }
+  return chunks;
+}
+
+// Of the elements as a job stores them, in `type`. Overwrites `numbers`.
+uint64_t SumOf(const BaseChunk& chunk, const TensorType& type, std::vector<float>* numbers) {
+  auto* const bytes = reinterpret_cast<char*>(numbers->data());
+  CastNumbers(*FindTensorType("float32"), type, chunk.elements, bytes);
+  const uint64_t name = HashOfName(chunk.param);
+  uint64_t sum = 0;
+  for (int64_t i = 0; i < chunk.elements; ++i) {
+    int16_t narrow = 0;
+    int32_t wide = 0;
+    if (type.bytes == sizeof(narrow)) {
+      std::memcpy(&narrow, bytes + i * sizeof(narrow), sizeof(narrow));
+      wide = narrow;
+    } else {
+      std::memcpy(&wide, bytes + i * sizeof(wide), sizeof(wide));
+    }
+    sum += HashOfElement(name, chunk.begin + i, wide);
+  }
+  return sum;
 }
 
 }  // namespace
@@ -37,6 +88,7 @@ absl::StatusOr<std::unique_ptr<LoraMerge>> LoraMerge::Open(const std::string& di
   LoraConfig every = lora;
   every.targets.clear();
   std::unique_ptr<LoraMerge> merge(new LoraMerge(lora));
+  FSDPD_ASSIGN_OR_RETURN(merge->base_, RecordedBase(directory));
   merge->crc32_ = Crc32(reinterpret_cast<const char*>(&merge->scale_), sizeof(merge->scale_));
   std::set<std::string> known;
   const auto error = [&](const std::string& name, const char* what) {
@@ -50,6 +102,8 @@ absl::StatusOr<std::unique_ptr<LoraMerge>> LoraMerge::Open(const std::string& di
     if (reader->tensors()[at].shape != param.shape) return error(name, "has another shape than the model's");
     if (!CanCast(*reader->tensors()[at].type)) return error(name, "is not of a floating-point type");
     FSDPD_ASSIGN_OR_RETURN(std::vector<float> numbers, ReadFloats(*reader, at));
+    if (!std::all_of(numbers.begin(), numbers.end(), [](float number) { return std::isfinite(number); }))
+      return error(name, "has values that are not finite");
     merge->crc32_ = Crc32(name.data(), static_cast<int64_t>(name.size()), merge->crc32_);
     merge->crc32_ = Crc32(reinterpret_cast<const char*>(numbers.data()),
                           static_cast<int64_t>(numbers.size() * sizeof(float)), merge->crc32_);
@@ -72,6 +126,41 @@ absl::StatusOr<std::unique_ptr<LoraMerge>> LoraMerge::Open(const std::string& di
       return error(tensor.name, "is not an adapter of the model");
   }
   return merge;
+}
+
+absl::StatusOr<std::string> RecordedBase(const std::string& directory) {
+  if (FormatOf(directory) == StoreFormat::kHf) return "";
+  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<DcpReader> reader, DcpReader::Open(directory));
+  const DcpValue* value = reader->FindValue(kBaseModelKey);
+  if (value == nullptr) return "";
+  FSDPD_ASSIGN_OR_RETURN(const Pickle pickle, reader->ReadValue(*value));
+  return std::string(pickle.root().text);
+}
+
+absl::Status LoraMerge::CheckBase(const std::string& base, const ModelConfig& model, int threads,
+                                  const std::function<bool()>& stopped) const {
+  if (base_.empty()) return absl::OkStatus();
+  const std::vector<std::string> recorded = absl::StrSplit(base_, absl::MaxSplits(' ', 2));
+  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<ParamSource> source, ParamSource::Open(base, model));
+  if (!source->violations().empty()) {
+    const DcpViolation& first = source->violations()[0];
+    return absl::DataLossError(absl::StrCat(base, ": ", first.where, ": ", first.what));
+  }
+  const char* const type = recorded[0] == "bf16" ? "bfloat16" : recorded[0] == "fp16" ? "float16" : "float32";
+  const std::vector<BaseChunk> chunks = ChunksOf(model);
+  std::atomic<uint64_t> sum{0};
+  FSDPD_RETURN_IF_ERROR(ParallelFor(chunks.size(), threads, stopped, [&](size_t c) -> absl::Status {
+    const BaseChunk& chunk = chunks[c];
+    std::vector<float> numbers(chunk.elements);
+    FSDPD_RETURN_IF_ERROR(source->ReadRun(chunk.param, chunk.begin, chunk.elements, numbers.data()));
+    sum += SumOf(chunk, *FindTensorType(chunk.in_fp32 ? "float32" : type), &numbers);
+    return absl::OkStatus();
+  }));
+  const std::string found = absl::StrCat(absl::Hex(sum.load(), absl::kZeroPad16));
+  if (recorded.size() > 1 && recorded[1] == found) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(base, ": the adapters were trained with other frozen weights (got ", found, ", want ",
+                   absl::StrJoin(recorded.begin() + 1, recorded.end(), " "), "); use that base model"));
 }
 
 void LoraMerge::AddTo(const std::string& ours, float* weights) const {

@@ -7,6 +7,7 @@
 #include <absl/status/statusor.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -16,12 +17,21 @@
 
 namespace fsdpd {
 
+// JobLabel::base_model of a checkpoint of a LoRA job: type, hash and path of the frozen weights. Empty for
+// PEFT.
+absl::StatusOr<std::string> RecordedBase(const std::string& directory);
+
 class LoraMerge {
  public:
   // `directory`: a native checkpoint of a LoRA job, or adapters of PEFT. Targets are the matrices that have
   // adapters there. REQUIRES: `model` is of the Llama family.
   static absl::StatusOr<std::unique_ptr<LoraMerge>> Open(const std::string& directory,
                                                          const ModelConfig& model, const LoraConfig& lora);
+
+  // FAILED_PRECONDITION if the adapters record the hash of other frozen weights than those in `base`. Reads all
+  // weights on `threads` threads. OK for adapters of PEFT, which record none.
+  absl::Status CheckBase(const std::string& base, const ModelConfig& model, int threads,
+                         const std::function<bool()>& stopped) const;
 
   // `ours`: our name of a matrix, "layer.0.attention.wq".
   bool Has(const std::string& ours) const { return adapters_.count(ours) > 0; }
@@ -39,6 +49,7 @@ class LoraMerge {
 
   explicit LoraMerge(const LoraConfig& lora) : rank_(lora.rank), scale_(static_cast<float>(lora.scale())) {}
 
+  std::string base_;  // RecordedBase().
   const int64_t rank_;
   const float scale_;
   uint32_t crc32_ = 0;

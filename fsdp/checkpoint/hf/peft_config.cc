@@ -21,6 +21,8 @@ namespace {
 // Relative; alpha may be written with few digits.
 constexpr double kEqualScales = 1e-6;
 constexpr double kMaxRank = 1 << 20;  // Larger than any matrix.
+constexpr double kMaxAlpha = 1e6;     // As in a job (rule lora_alpha_range).
+constexpr double kPeftDefault = 8;    // PEFT's, of r and lora_alpha.
 
 bool IsSet(const JsonValue& value) {
   switch (value.kind) {
@@ -44,6 +46,16 @@ std::optional<double> NumberAt(const JsonValue& config, const char* key) {
   if (value == nullptr || value->kind != JsonValue::Kind::kNumber || !absl::SimpleAtod(value->text, &number))
     return std::nullopt;
   return number;
+}
+
+// A value of another type is reported.
+double TakeNumber(const JsonValue& config, const char* key, double missing,
+                  std::vector<std::string>* violations) {
+  const std::optional<double> number = NumberAt(config, key);
+  const JsonValue* value = config.Find(key);
+  if (value == nullptr || number.has_value()) return number.value_or(missing);
+  violations->push_back(absl::StrCat(key, ": is not a number"));
+  return missing;
 }
 
 }  // namespace
@@ -82,12 +94,20 @@ absl::StatusOr<PeftConfig> ReadPeftConfig(const std::string& text) {
       init->text != "orthogonal" && init->text != "eva")
     read.unsupported.push_back(absl::StrCat("init_lora_weights: ", init->text, " is not supported"));
   read.dropout = NumberAt(config, "lora_dropout").value_or(0);
-  const double rank = NumberAt(config, "r").value_or(0);
-  const bool valid = rank >= 1 && rank <= kMaxRank && rank == std::floor(rank);
-  read.lora.rank = valid ? static_cast<int64_t>(rank) : 0;
-  read.lora.alpha = NumberAt(config, "lora_alpha").value_or(0);
+  const double rank = TakeNumber(config, "r", kPeftDefault, &read.unsupported);
+  const double alpha = TakeNumber(config, "lora_alpha", kPeftDefault, &read.unsupported);
+  if (rank >= 1 && rank <= kMaxRank && rank == std::floor(rank)) {
+    read.lora.rank = static_cast<int64_t>(rank);
+  } else {
+    read.unsupported.push_back(absl::StrCat("r: invalid rank ", rank));
+  }
+  if (!(alpha > 0 && alpha <= kMaxAlpha))
+    read.unsupported.push_back(absl::StrCat("lora_alpha: invalid number ", alpha));
+  read.lora.alpha = alpha;
   const JsonValue* stabilized = config.Find("use_rslora");
   read.lora.rank_stabilized = stabilized != nullptr && stabilized->text == "true";
+  if (stabilized != nullptr && stabilized->kind == JsonValue::Kind::kText)
+    read.unsupported.push_back("use_rslora: is a text (want true or false)");
   const JsonValue* base = config.Find("base_model_name_or_path");
   if (base != nullptr && base->kind == JsonValue::Kind::kText) read.lora.base_model = base->text;
   return read;
@@ -104,6 +124,7 @@ absl::StatusOr<PeftConfig> PeftConfigOf(const std::string& directory) {
 std::vector<std::string> DifferencesOf(const PeftConfig& config, const LoraConfig& lora) {
   std::vector<std::string> differences = config.unsupported;
   const LoraConfig& theirs = config.lora;
+  if (!differences.empty()) return differences;
   if (theirs.rank != lora.rank) {
     differences.push_back(
         absl::StrCat("r: differs from train.lora.rank (got ", theirs.rank, ", want ", lora.rank, ")"));

@@ -69,5 +69,17 @@ TEST(PeftConfig, RejectsOtherMethods) {
   EXPECT_TRUE(absl::IsDataLoss(ReadPeftConfig("{").status()));
 }
 
+TEST(PeftConfig, RejectsInvalidNumbers) {
+  EXPECT_THAT(Differences("\"r\": 4", "\"r\": \"4\"", Lora()), ElementsAre("r: is not a number"));
+  EXPECT_THAT(Differences("\"r\": 4", "\"r\": 1e300", Lora()), ElementsAre("r: invalid rank 1e+300"));
+  EXPECT_THAT(Differences("\"lora_alpha\": 6", "\"lora_alpha\": null", Lora()),
+              ElementsAre("lora_alpha: is not a number"));
+  EXPECT_THAT(Differences("\"lora_alpha\": 6", "\"lora_alpha\": 0", Lora()),
+              ElementsAre("lora_alpha: invalid number 0"));
+  EXPECT_THAT(Differences("\"use_rslora\": false", "\"use_rslora\": \"true\"", Lora()),
+              ElementsAre("use_rslora: is a text (want true or false)"));
+  EXPECT_EQ(ReadPeftConfig(R"({"peft_type": "LORA"})")->lora.alpha, 8) << "PEFT's default";
+}
+
 }  // namespace
 }  // namespace fsdpd

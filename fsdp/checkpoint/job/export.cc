@@ -94,10 +94,12 @@ absl::StatusOr<int64_t> ExportPeft(const Spec& spec, const JobExport& what) {
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<PartDirectory> part,
                          PartDirectory::Create(target, kMarkName, what.attempt));
   FSDPD_RETURN_IF_ERROR(part->KeepOnly({}));
+  LoraConfig lora = spec.lora;
+  lora.base_model = what.base_model;  // The checkpoint, if the job names a directory of them.
   FSDPD_ASSIGN_OR_RETURN(
       const std::unique_ptr<TensorWriter> writer,
       MakeHfWriter(part->path(), tensors, std::numeric_limits<int64_t>::max(),
-                   MakePeftConfig(spec.lora, TargetModulesOf(spec.model, spec.lora)), {}, kPeftNames));
+                   MakePeftConfig(lora, TargetModulesOf(spec.model, spec.lora)), {}, kPeftNames));
   std::vector<char> numbers;
   for (size_t i = 0; i < params.size(); ++i) {
     if (what.stopped()) return absl::CancelledError("stopped");
@@ -136,6 +138,7 @@ absl::StatusOr<int64_t> ExportHf(const Spec& spec, const JobExport& what) {
   std::unique_ptr<LoraMerge> merge;
   if (spec.lora.enabled()) {
     FSDPD_ASSIGN_OR_RETURN(merge, LoraMerge::Open(what.checkpoint, spec.model, spec.lora));
+    FSDPD_RETURN_IF_ERROR(merge->CheckBase(what.base_model, spec.model, kMaxThreads, what.stopped));
     conversion.merge = merge.get();
     conversion.optimizer = false;
   }
