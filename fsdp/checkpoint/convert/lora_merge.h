@@ -28,8 +28,8 @@ class LoraMerge {
   static absl::StatusOr<std::unique_ptr<LoraMerge>> Open(const std::string& directory,
                                                          const ModelConfig& model, const LoraConfig& lora);
 
-  // FAILED_PRECONDITION if the adapters record the hash of other frozen weights than those in `base`. Reads all
-  // weights on `threads` threads. OK for adapters of PEFT, which record none.
+  // FAILED_PRECONDITION if the adapters record the hash of other frozen weights than those in `base`. Reads
+  // all weights on `threads` threads. OK for adapters of PEFT, which record none.
   absl::Status CheckBase(const std::string& base, const ModelConfig& model, int threads,
                          const std::function<bool()>& stopped) const;
 

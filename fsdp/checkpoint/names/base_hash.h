@@ -1,6 +1,6 @@
-// Hash of the frozen weights of a LoRA job: the sum, modulo 2^64, of the hashes of all elements. It does not depend
-// on sharding or on the format. Ranks compute it from their shards (fsdp/engine/base_fingerprint.h), and a merge
-// from files (fsdp/checkpoint/convert/lora_merge.h).
+// Hash of the frozen weights of a LoRA job: the sum, modulo 2^64, of the hashes of all elements. It does not
+// depend on sharding or on the format. Ranks compute it from their shards (fsdp/engine/base_fingerprint.h),
+// and a merge from files (fsdp/checkpoint/convert/lora_merge.h).
 //
 // Pure.
 #pragma once
