@@ -2,7 +2,6 @@
 // determined by --spec or --config, else by config.json in the source directory, else by the spec that a
 // job's checkpoint contains.
 #include <absl/strings/str_cat.h>
-#include <absl/strings/str_split.h>
 #include <absl/time/time.h>
 #include <google/protobuf/util/json_util.h>
 #include <unistd.h>
@@ -25,9 +24,11 @@
 #include "fsdp/checkpoint/convert/convert_journal.h"
 #include "fsdp/checkpoint/convert/lora_merge.h"
 #include "fsdp/checkpoint/convert/open_store.h"
+#include "fsdp/checkpoint/dcp/dcp_reader.h"
 #include "fsdp/checkpoint/hf/hf_config_text.h"
 #include "fsdp/checkpoint/hf/hf_store.h"
 #include "fsdp/checkpoint/hf/peft_config.h"
+#include "fsdp/checkpoint/job/job_file.h"
 #include "fsdp/checkpoint/job/origin_check.h"
 #include "fsdp/plan/spec/defaults.h"
 #include "fsdp/plan/spec/model_difference.h"
@@ -196,7 +197,8 @@ int ReadModel(const CommandLine& line, ConversionOptions* conversion, Console* c
 
 // The rank, scale and base model of adapters, from PEFT's configuration or from the spec of the job, which
 // also has the model.
-int ReadLora(const std::string& directory, LoraConfig* lora, v1::Model* model, Console* console) {
+int ReadLora(const std::string& directory, LoraConfig* lora, BaseLabel* base, v1::Model* model,
+             Console* console) {
   const std::string path = absl::StrCat(directory, "/", kPeftConfigName);
   if (access(path.c_str(), F_OK) == 0) {
     const absl::StatusOr<PeftConfig> config = PeftConfigOf(directory);
@@ -216,12 +218,15 @@ int ReadLora(const std::string& directory, LoraConfig* lora, v1::Model* model, C
                            console);
   }
   *lora = ToLoraConfig(WithDefaults(*job, nullptr).train().lora());
-  const absl::StatusOr<std::string> base = RecordedBase(directory);
-  if (!base.ok()) return ReportCkptError(base.status(), console);
-  // The checkpoint that the job read, if its base_model is a directory of them.
-  const std::vector<std::string> fields = absl::StrSplit(*base, absl::MaxSplits(' ', 2));
-  if (fields.size() == 3) lora->base_model = fields[2];
   *model = job->model();
+  if (FormatOf(directory) == StoreFormat::kHf) return kExitOk;
+  const absl::StatusOr<std::unique_ptr<DcpReader>> reader = DcpReader::Open(directory);
+  if (!reader.ok()) return ReportCkptError(reader.status(), console);
+  const absl::StatusOr<BaseLabel> recorded = ReadBaseModel(**reader);
+  if (!recorded.ok()) return ReportCkptError(recorded.status(), console);
+  *base = *recorded;
+  // The checkpoint that the job read, if its base_model is a directory of them.
+  if (!base->path.empty()) lora->base_model = base->path;
   return kExitOk;
 }
 
@@ -386,8 +391,9 @@ int RunCkptConvert(const CommandLine& line, Console* console) {
 int RunCkptMerge(const CommandLine& given, Console* console) {
   CommandLine line = given;
   LoraConfig lora;
+  BaseLabel base;
   v1::Model trained;
-  if (const int code = ReadLora(given.file, &lora, &trained, console); code != kExitOk) return code;
+  if (const int code = ReadLora(given.file, &lora, &base, &trained, console); code != kExitOk) return code;
   line.file = !given.base.empty() ? given.base : lora.base_model;
   if (line.file.empty()) {
     return ReportUsageError(absl::StrCat(given.file, ": does not name its base model; add --base DIR"),
@@ -409,8 +415,8 @@ int RunCkptMerge(const CommandLine& given, Console* console) {
   const absl::StatusOr<std::unique_ptr<LoraMerge>> merge =
       LoraMerge::Open(given.file, conversion.model, lora);
   if (!merge.ok()) return ReportCkptError(merge.status(), console);
-  const absl::Status same = (*merge)->CheckBase(line.file, conversion.model, CkptThreads(),
-                                                [console] { return IsInterrupted(*console); });
+  const absl::Status same = CheckBase(base, line.file, conversion.model, CkptThreads(),
+                                      [console] { return IsInterrupted(*console); });
   if (!same.ok()) return ReportCkptError(same, console);
   conversion.merge = merge->get();
   const absl::StatusOr<ConversionResult> result = ConvertWithProgress(conversion, console);

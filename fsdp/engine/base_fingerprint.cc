@@ -77,8 +77,8 @@ absl::Status AddUp(Communicator* all, at::Device device, uint64_t* sum) {
 
 }  // namespace
 
-absl::StatusOr<std::string> FingerprintOfBase(const Layout& layout, const MeshPosition& position,
-                                              const ShardedParams& params, Communicator* all) {
+absl::StatusOr<BaseLabel> FingerprintOfBase(const Layout& layout, const MeshPosition& position,
+                                            const ShardedParams& params, Communicator* all) {
   const auto base = std::find_if(layout.buckets.begin(), layout.buckets.end(),
                                  [](const Bucket& bucket) { return bucket.of_base; });
   FSDPD_CHECK(base != layout.buckets.end());
@@ -88,7 +88,7 @@ absl::StatusOr<std::string> FingerprintOfBase(const Layout& layout, const MeshPo
     sum = SumOf(layout, position, params);
     return AddUp(all, params.bucket(first).main.device(), &sum);
   }));
-  return absl::StrCat(NameOf(base->types.main), " ", absl::Hex(sum, absl::kZeroPad16));
+  return BaseLabel{NameOf(base->types.main), absl::StrCat(absl::Hex(sum, absl::kZeroPad16)), ""};
 }
 
 }  // namespace fsdpd

@@ -8,16 +8,14 @@
 
 #include <absl/status/statusor.h>
 
-#include <string>
-
+#include "fsdp/checkpoint/names/base_label.h"
 #include "fsdp/comm/communicator.h"
 #include "fsdp/optimizer/sharded_params.h"
 
 namespace fsdpd {
 
-// For example "bf16 0123456789abcdef": the type in which the weights are stored, and the hash. `all`: of all
-// ranks, on the device of the parameters.
-absl::StatusOr<std::string> FingerprintOfBase(const Layout& layout, const MeshPosition& position,
-                                              const ShardedParams& params, Communicator* all);
+// Without a path. `all`: of all ranks, on the device of the parameters.
+absl::StatusOr<BaseLabel> FingerprintOfBase(const Layout& layout, const MeshPosition& position,
+                                            const ShardedParams& params, Communicator* all);
 
 }  // namespace fsdpd

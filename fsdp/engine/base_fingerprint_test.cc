@@ -44,7 +44,7 @@ std::string FingerprintOf(const Case& c, float first = 0) {
       ASSERT_TRUE(params.ok()) << params.status();
       const auto made = FingerprintOfBase(layout, position, *params, meshes[rank].all());
       ASSERT_TRUE(made.ok()) << made.status();
-      found[rank] = *made;
+      found[rank] = made->Text();
     });
   }
   for (std::thread& rank : ranks) rank.join();

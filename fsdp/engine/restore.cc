@@ -190,28 +190,19 @@ void Restore::CompareData(const std::vector<std::string>& here) {
     AddNote(absl::StrCat(changed.size() - kMaxNamed, " more token or mask files have changed"));
 }
 
-absl::Status Restore::CheckBaseModel(const std::string& here) {
-  using Fields = std::pair<std::string, std::string>;  // The type, and the hash with the path.
-  const auto hash = [](const Fields& of) { return of.second.substr(0, of.second.find(' ')); };
+absl::Status Restore::CheckBaseModel(const BaseLabel& here) {
   if (base_model_.empty()) return absl::OkStatus();
-  const Fields there = absl::StrSplit(base_model_, absl::MaxSplits(' ', 1));
-  const Fields own = absl::StrSplit(here, absl::MaxSplits(' ', 1));
-  if (there.first != own.first) {
-    AddNote(absl::StrCat("the frozen weights were stored in ", there.first, " there, and are in ", own.first,
-                         " here: they could not be compared"));
+  if (base_model_.type != here.type) {
+    AddNote(absl::StrCat("the frozen weights were stored in ", base_model_.type, " there, and are in ",
+                         here.type, " here: they could not be compared"));
     return absl::OkStatus();
   }
-  if (hash(there) == hash(own)) return absl::OkStatus();
+  if (base_model_.hash == here.hash) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat("train.lora.base_model: the adapters were trained with other frozen weights (got ", here,
-                   ", want ", base_model_, "); ",
+      absl::StrCat("train.lora.base_model: the adapters were trained with other frozen weights (got ",
+                   here.Text(), ", want ", base_model_.Text(), "); ",
                    own_ ? "restore these weights, or start a new job"
                         : "use the same base model, or leave checkpoint.load out"));
-}
-
-std::string Restore::base_model_path() const {
-  const std::vector<std::string> fields = absl::StrSplit(base_model_, absl::MaxSplits(' ', 2));
-  return fields.size() < 3 ? "" : fields[2];
 }
 
 // Adapters of PEFT.

@@ -44,9 +44,9 @@ class Restore {
 
   // LoRA: FAILED_PRECONDITION if the adapters were trained with other frozen weights than `here`
   // (JobLabel::base_model). Weights that are stored in another type are not compared, which a note reports.
-  absl::Status CheckBaseModel(const std::string& here);
+  absl::Status CheckBaseModel(const BaseLabel& here);
   // The checkpoint of the frozen weights, which the adapters record; empty: unknown, or initial values.
-  std::string base_model_path() const;
+  const std::string& base_model_path() const { return base_model_.path; }
 
   // Properties of opened files that have no checksums, for AgreeOnFiles().
   const std::vector<std::string>& traits() const { return traits_; }
@@ -83,7 +83,7 @@ class Restore {
   TrainingState state_;
   std::vector<std::string> notes_, traits_;
   std::vector<std::string> data_;  // JobLabel::data of a resumed run.
-  std::string base_model_;         // JobLabel::base_model of it; empty: unknown.
+  BaseLabel base_model_;           // JobLabel::base_model of it; empty: unknown.
   bool own_ = false;
 
   mutable Mutex mutex_;

@@ -146,8 +146,7 @@ absl::Status IdentifyBaseModel(TrainerOptions* options, const MeshPosition& posi
   const Plan& plan = *options->plan;
   FSDPD_ASSIGN_OR_RETURN(options->label.base_model,
                          FingerprintOfBase(plan.layout, position, params, options->mesh.all()));
-  if (!options->base_model_path.empty())
-    absl::StrAppend(&options->label.base_model, " ", options->base_model_path);
+  options->label.base_model.path = options->base_model_path;
   if (options->restore == nullptr) return absl::OkStatus();
   return WithCause(v1::ErrorClass::KIND_CONFIGURATION, /*permanent=*/true,
                    options->restore->CheckBaseModel(options->label.base_model));

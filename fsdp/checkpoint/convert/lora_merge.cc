@@ -1,8 +1,6 @@
 #include "fsdp/checkpoint/convert/lora_merge.h"
 
 #include <absl/strings/str_cat.h>
-#include <absl/strings/str_join.h>
-#include <absl/strings/str_split.h>
 
 #include <algorithm>
 #include <atomic>
@@ -15,7 +13,6 @@
 #include "base/parallel_for.h"
 #include "fsdp/checkpoint/convert/open_store.h"
 #include "fsdp/checkpoint/convert/param_source.h"
-#include "fsdp/checkpoint/dcp/dcp_reader.h"
 #include "fsdp/checkpoint/format/crc32.h"
 #include "fsdp/checkpoint/format/number_cast.h"
 #include "fsdp/checkpoint/hf/hf_store.h"
@@ -88,7 +85,6 @@ absl::StatusOr<std::unique_ptr<LoraMerge>> LoraMerge::Open(const std::string& di
   LoraConfig every = lora;
   every.targets.clear();
   std::unique_ptr<LoraMerge> merge(new LoraMerge(lora));
-  FSDPD_ASSIGN_OR_RETURN(merge->base_, RecordedBase(directory));
   merge->crc32_ = Crc32(reinterpret_cast<const char*>(&merge->scale_), sizeof(merge->scale_));
   std::set<std::string> known;
   const auto error = [&](const std::string& name, const char* what) {
@@ -128,25 +124,15 @@ absl::StatusOr<std::unique_ptr<LoraMerge>> LoraMerge::Open(const std::string& di
   return merge;
 }
 
-absl::StatusOr<std::string> RecordedBase(const std::string& directory) {
-  if (FormatOf(directory) == StoreFormat::kHf) return "";
-  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<DcpReader> reader, DcpReader::Open(directory));
-  const DcpValue* value = reader->FindValue(kBaseModelKey);
-  if (value == nullptr) return "";
-  FSDPD_ASSIGN_OR_RETURN(const Pickle pickle, reader->ReadValue(*value));
-  return std::string(pickle.root().text);
-}
-
-absl::Status LoraMerge::CheckBase(const std::string& base, const ModelConfig& model, int threads,
-                                  const std::function<bool()>& stopped) const {
-  if (base_.empty()) return absl::OkStatus();
-  const std::vector<std::string> recorded = absl::StrSplit(base_, absl::MaxSplits(' ', 2));
+absl::Status CheckBase(const BaseLabel& want, const std::string& base, const ModelConfig& model, int threads,
+                       const std::function<bool()>& stopped) {
+  if (want.empty()) return absl::OkStatus();
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<ParamSource> source, ParamSource::Open(base, model));
   if (!source->violations().empty()) {
     const DcpViolation& first = source->violations()[0];
     return absl::DataLossError(absl::StrCat(base, ": ", first.where, ": ", first.what));
   }
-  const char* const type = recorded[0] == "bf16" ? "bfloat16" : recorded[0] == "fp16" ? "float16" : "float32";
+  const char* const type = want.type == "bf16" ? "bfloat16" : want.type == "fp16" ? "float16" : "float32";
   const std::vector<BaseChunk> chunks = ChunksOf(model);
   std::atomic<uint64_t> sum{0};
   FSDPD_RETURN_IF_ERROR(ParallelFor(chunks.size(), threads, stopped, [&](size_t c) -> absl::Status {
@@ -157,10 +143,10 @@ absl::Status LoraMerge::CheckBase(const std::string& base, const ModelConfig& mo
     return absl::OkStatus();
   }));
   const std::string found = absl::StrCat(absl::Hex(sum.load(), absl::kZeroPad16));
-  if (recorded.size() > 1 && recorded[1] == found) return absl::OkStatus();
+  if (found == want.hash) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat(base, ": the adapters were trained with other frozen weights (got ", found, ", want ",
-                   absl::StrJoin(recorded.begin() + 1, recorded.end(), " "), "); use that base model"));
+                   want.hash, want.path.empty() ? "" : " ", want.path, "); use that base model"));
 }
 
 void LoraMerge::AddTo(const std::string& ours, float* weights) const {

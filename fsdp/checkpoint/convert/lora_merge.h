@@ -13,13 +13,15 @@
 #include <string>
 #include <vector>
 
+#include "fsdp/checkpoint/names/base_label.h"
 #include "fsdp/plan/spec/spec.h"
 
 namespace fsdpd {
 
-// JobLabel::base_model of a checkpoint of a LoRA job: type, hash and path of the frozen weights. Empty for
-// PEFT.
-absl::StatusOr<std::string> RecordedBase(const std::string& directory);
+// FAILED_PRECONDITION if `base` has other weights than those that `want` identifies. Reads all of them on
+// `threads` threads. An empty label, as of adapters of PEFT, accepts every base.
+absl::Status CheckBase(const BaseLabel& want, const std::string& base, const ModelConfig& model, int threads,
+                       const std::function<bool()>& stopped);
 
 class LoraMerge {
  public:
@@ -27,11 +29,6 @@ class LoraMerge {
   // adapters there. REQUIRES: `model` is of the Llama family.
   static absl::StatusOr<std::unique_ptr<LoraMerge>> Open(const std::string& directory,
                                                          const ModelConfig& model, const LoraConfig& lora);
-
-  // FAILED_PRECONDITION if the adapters record the hash of other frozen weights than those in `base`. Reads
-  // all weights on `threads` threads. OK for adapters of PEFT, which record none.
-  absl::Status CheckBase(const std::string& base, const ModelConfig& model, int threads,
-                         const std::function<bool()>& stopped) const;
 
   // `ours`: our name of a matrix, "layer.0.attention.wq".
   bool Has(const std::string& ours) const { return adapters_.count(ours) > 0; }
@@ -49,7 +46,6 @@ class LoraMerge {
 
   explicit LoraMerge(const LoraConfig& lora) : rank_(lora.rank), scale_(static_cast<float>(lora.scale())) {}
 
-  std::string base_;  // RecordedBase().
   const int64_t rank_;
   const float scale_;
   uint32_t crc32_ = 0;

@@ -14,6 +14,7 @@
 #include "base/json_quote.h"
 #include "fsdp/checkpoint/format/json.h"
 #include "fsdp/data/input_file.h"
+#include "fsdp/plan/spec/defaults.h"
 
 namespace fsdpd {
 namespace {
@@ -21,7 +22,6 @@ namespace {
 // Relative; alpha may be written with few digits.
 constexpr double kEqualScales = 1e-6;
 constexpr double kMaxRank = 1 << 20;  // Larger than any matrix.
-constexpr double kMaxAlpha = 1e6;     // As in a job (rule lora_alpha_range).
 constexpr double kPeftDefault = 8;    // PEFT's, of r and lora_alpha.
 
 bool IsSet(const JsonValue& value) {
@@ -101,7 +101,7 @@ absl::StatusOr<PeftConfig> ReadPeftConfig(const std::string& text) {
   } else {
     read.unsupported.push_back(absl::StrCat("r: invalid rank ", rank));
   }
-  if (!(alpha > 0 && alpha <= kMaxAlpha))
+  if (!(alpha > 0 && alpha <= kMaxLoraAlpha))
     read.unsupported.push_back(absl::StrCat("lora_alpha: invalid number ", alpha));
   read.lora.alpha = alpha;
   const JsonValue* stabilized = config.Find("use_rslora");

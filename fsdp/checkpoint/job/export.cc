@@ -14,12 +14,14 @@
 #include "fsdp/checkpoint/convert/convert.h"
 #include "fsdp/checkpoint/convert/lora_merge.h"
 #include "fsdp/checkpoint/convert/open_store.h"
+#include "fsdp/checkpoint/dcp/dcp_reader.h"
 #include "fsdp/checkpoint/format/durable_file.h"
 #include "fsdp/checkpoint/format/json.h"
 #include "fsdp/checkpoint/format/part_directory.h"
 #include "fsdp/checkpoint/hf/hf_config_text.h"
 #include "fsdp/checkpoint/hf/hf_store.h"
 #include "fsdp/checkpoint/job/job_directory.h"
+#include "fsdp/checkpoint/job/job_file.h"
 #include "fsdp/checkpoint/job/origin_check.h"
 #include "fsdp/checkpoint/names/adapter_names.h"
 #include "fsdp/checkpoint/names/job_keys.h"
@@ -138,7 +140,9 @@ absl::StatusOr<int64_t> ExportHf(const Spec& spec, const JobExport& what) {
   std::unique_ptr<LoraMerge> merge;
   if (spec.lora.enabled()) {
     FSDPD_ASSIGN_OR_RETURN(merge, LoraMerge::Open(what.checkpoint, spec.model, spec.lora));
-    FSDPD_RETURN_IF_ERROR(merge->CheckBase(what.base_model, spec.model, kMaxThreads, what.stopped));
+    FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<DcpReader> trained, DcpReader::Open(what.checkpoint));
+    FSDPD_ASSIGN_OR_RETURN(const BaseLabel want, ReadBaseModel(*trained));
+    FSDPD_RETURN_IF_ERROR(CheckBase(want, what.base_model, spec.model, kMaxThreads, what.stopped));
     conversion.merge = merge.get();
     conversion.optimizer = false;
   }

@@ -60,7 +60,7 @@ std::vector<DcpSmall> ValuesOf(const Spec& spec, const Layout& layout, const Tra
   add(kLossScaleKey, {state.loss_scale});
   add(kGoodStepsKey, {state.good_steps});
   if (!label.data.empty()) add(kDataKey, {absl::StrJoin(label.data, "\n")});
-  if (!label.base_model.empty()) add(kBaseModelKey, {label.base_model});
+  if (!label.base_model.empty()) add(kBaseModelKey, {label.base_model.Text()});
   if (spec.scales_loss()) add(kScalesLossKey, {int64_t{1}});
   AddBadSteps(state, &values);
   for (const Bucket& bucket : layout.buckets) {
@@ -330,7 +330,10 @@ absl::StatusOr<std::string> ReadJobId(const DcpReader& reader) { return ReadText
 
 absl::StatusOr<std::string> ReadJobSpec(const DcpReader& reader) { return ReadText(reader, kSpecKey); }
 
-absl::StatusOr<std::string> ReadBaseModel(const DcpReader& reader) { return ReadText(reader, kBaseModelKey); }
+absl::StatusOr<BaseLabel> ReadBaseModel(const DcpReader& reader) {
+  FSDPD_ASSIGN_OR_RETURN(const std::string text, ReadText(reader, kBaseModelKey));
+  return ParseBaseLabel(text);
+}
 
 absl::StatusOr<std::vector<std::string>> ReadJobData(const DcpReader& reader) {
   FSDPD_ASSIGN_OR_RETURN(const std::string text, ReadText(reader, kDataKey));

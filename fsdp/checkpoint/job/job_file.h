@@ -16,6 +16,7 @@
 #include "fsdp/checkpoint/dcp/dcp_file.h"
 #include "fsdp/checkpoint/dcp/dcp_reader.h"
 #include "fsdp/checkpoint/job/training_state.h"
+#include "fsdp/checkpoint/names/base_label.h"
 #include "fsdp/checkpoint/names/job_keys.h"
 #include "fsdp/plan/layout/layout.h"
 #include "fsdp/plan/spec/spec.h"
@@ -33,7 +34,7 @@ struct JobLabel {
   std::string spec;                    // The job's spec as JSON; may be empty.
   int attempt = 1;                     // Part of file names, so that attempts do not share files.
   std::vector<std::string> data = {};  // RankData::Traits(): its token files.
-  std::string base_model = {};         // LoRA: FingerprintOfBase(), and the path of the weights, if any.
+  BaseLabel base_model = {};           // Of a LoRA job.
 };
 
 // Where the data of a piece is on the rank that writes it.
@@ -81,7 +82,7 @@ std::vector<std::string> UnreadState(const Spec& spec, const DcpIndex& index);
 absl::StatusOr<std::string> ReadJobId(const DcpReader& reader);
 absl::StatusOr<std::string> ReadJobSpec(const DcpReader& reader);
 // JobLabel::base_model; empty: not of a LoRA job.
-absl::StatusOr<std::string> ReadBaseModel(const DcpReader& reader);
+absl::StatusOr<BaseLabel> ReadBaseModel(const DcpReader& reader);
 // JobLabel::data.
 absl::StatusOr<std::vector<std::string>> ReadJobData(const DcpReader& reader);
 

@@ -11,8 +11,6 @@
 namespace fsdpd {
 namespace {
 
-constexpr double kMaxAlpha = 1e6;
-
 bool HasLora(const Facts& f) { return f.job.train().has_lora(); }
 
 // A pattern that matches no matrix is a typo, or names a parameter that cannot have an adapter.
@@ -53,7 +51,7 @@ const Rule kRules[] = {
     {"lora_alpha_range", kError, "train.lora.alpha", "lora.alpha must be above 0 and at most 10^6",
      [](const Facts& f) -> Findings {
        const v1::Lora& lora = f.job.train().lora();
-       if (!lora.has_alpha() || (lora.alpha() > 0 && lora.alpha() <= kMaxAlpha)) return {};
+       if (!lora.has_alpha() || (lora.alpha() > 0 && lora.alpha() <= kMaxLoraAlpha)) return {};
        return {{absl::StrCat("alpha is ", lora.alpha(), "; it must be above 0 and at most 10^6"),
                 "omit it (default: 2 x rank)"}};
      }},

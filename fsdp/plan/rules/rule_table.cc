@@ -24,9 +24,8 @@ ModelFacts Described(const v1::JobSpec& job) {
   const ModelConfig model = ToModelConfig(job.model());
   ModelFacts facts = DescribeModel(model, 1, 1, DType::kFp32);
   if (!job.train().has_lora() || !std::holds_alternative<LlamaConfig>(model)) return facts;
-  LoraConfig lora;
-  lora.rank = 1;
-  lora.targets.assign(job.train().lora().targets().begin(), job.train().lora().targets().end());
+  LoraConfig lora = ToLoraConfig(job.train().lora());
+  lora.rank = 1;  // The job's may be invalid, and names do not depend on it.
   DescribeLora(lora, /*tokens=*/1, DType::kFp32, &facts);
   return facts;
 }

@@ -14,6 +14,7 @@
 namespace fsdpd {
 
 inline constexpr int64_t kMaxLoraRank = 1024;
+inline constexpr double kMaxLoraAlpha = 1e6;
 
 // The value chosen for a default or an `auto`.
 struct Choice {
