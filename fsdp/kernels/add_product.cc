@@ -28,7 +28,6 @@ LtProduct ProductOf(const AddProductArgs& args, uint32_t alignment) {
 
 bool AddProduct(const AddProductArgs& args, Stream stream) {
   if (args.rows == 0 || args.outputs == 0) return true;
-  FSDPD_CHECK(args.sum != args.residual);
   const bool adds = args.residual != nullptr;
   const void* addend = adds ? args.residual : args.sum;
   const uint32_t alignment = AlignmentOf({addend, args.x, args.weight, args.sum});

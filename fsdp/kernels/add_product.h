@@ -17,7 +17,7 @@ struct AddProductArgs {
   const void* residual;  // [rows x outputs], like sum. Null: plain product.
   const void* x;         // [rows x inputs]
   const void* weight;    // [outputs x inputs]
-  void* sum;             // Must not alias residual.
+  void* sum;             // May be residual.
   int64_t rows;
   int64_t outputs;
   int64_t inputs;

@@ -1,8 +1,8 @@
-// Initialization of parameters on the device with the normal numbers of normal_numbers.h, as fp32 or split
-// fp32 (split_bits.h). The bits equal those of the CPU implementation (fsdp/model/unit/draw_normals.h);
-// fsdp/optimizer:sharded_params_cuda_test compares the two.
+// Initialization of parameters on the device with the normal numbers of normal_numbers.h, rounded to the
+// nearest number of a type, or as split fp32 (split_bits.h). The bits equal those of the CPU implementation
+// (fsdp/model/unit/draw_normals.h); fsdp/optimizer:sharded_params_cuda_test compares the two.
 //
-// Minimum memory traffic for n numbers: 4 n bytes.
+// Minimum memory traffic for n numbers: their bytes.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include "fsdp/kernels/current_stream.h"
 #include "fsdp/kernels/normal_numbers.h"
 #include "fsdp/kernels/split_bits.h"
+#include "fsdp/plan/spec/dtype.h"
 
 namespace fsdpd::kernels {
 
@@ -34,9 +35,9 @@ struct FillNormalsArgs {
   TensorShard slice;
   int64_t begin;  // First element, counted in the shard.
   int64_t elements;
-  float* values;   // [elements]; null for split fp32.
-  uint16_t* high;  // Split fp32, instead of values.
-  uint16_t* low;
+  void* values;   // [elements]; of split fp32 the high halves.
+  DType type;     // Of values; unless split fp32.
+  uint16_t* low;  // The low halves of split fp32; else null.
 };
 
 void FillNormals(const FillNormalsArgs& args, Stream stream);

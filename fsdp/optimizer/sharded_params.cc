@@ -46,7 +46,7 @@ bool DrawOnDevice(const Bucket& bucket, int64_t slice, const BucketPiece& piece,
   const at::Tensor& stored = shard.stored();
   const bool is_split = shard.split.defined();
   const bool on_host = !stored.is_cuda() || (is_split && !shard.split.low.is_cuda());
-  if (!numbers || on_host || (!is_split && stored.scalar_type() != at::kFloat)) return false;
+  if (!numbers || on_host) return false;
   const ParamSlot& slot = bucket.params[piece.slot];
   const auto of = numbers(bucket.unit, slot.param);
   if (!of.has_value()) return false;
@@ -55,12 +55,9 @@ bool DrawOnDevice(const Bucket& bucket, int64_t slice, const BucketPiece& piece,
   args.slice = KernelSlice(slot, slice);
   args.begin = piece.param_begin;
   args.elements = piece.elements;
-  if (is_split) {
-    args.high = static_cast<uint16_t*>(stored.mutable_data_ptr()) + piece.range_begin;
-    args.low = static_cast<uint16_t*>(shard.split.low.mutable_data_ptr()) + piece.range_begin;
-  } else {
-    args.values = stored.mutable_data_ptr<float>() + piece.range_begin;
-  }
+  args.values = static_cast<char*>(stored.mutable_data_ptr()) + piece.range_begin * stored.element_size();
+  args.type = DTypeOf(stored.scalar_type());
+  if (is_split) args.low = static_cast<uint16_t*>(shard.split.low.mutable_data_ptr()) + piece.range_begin;
   const c10::DeviceGuard guard(stored.device());
   kernels::FillNormals(args, kernels::CurrentStream(stored.get_device()));
   return true;

@@ -1,5 +1,5 @@
 // Initial values drawn by a GPU kernel equal the CPU's bit for bit, for shards of odd sizes and
-// tensor-parallel shards, in fp32 and split fp32. Built with --config=cuda; skipped without a GPU.
+// tensor-parallel shards, in fp32 and split fp32; frozen weights of a LoRA job in bf16 and fp16. Built with --config=cuda; skipped without a GPU.
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 
@@ -33,6 +33,7 @@ struct Case {
   Strategy strategy;
   DType compute;  // bf16: main parameters in split fp32.
   bool offload = false;
+  bool lora = false;
 };
 
 class CudaInitialValues : public ::testing::TestWithParam<Case> {};
@@ -46,6 +47,7 @@ TEST_P(CudaInitialValues, MatchTheCpu) {
   spec.strategy = GetParam().strategy;
   spec.precision.compute = GetParam().compute;
   spec.offload_optimizer = GetParam().offload;
+  if (GetParam().lora) spec.lora.rank = 1;  // Unless trainable, parameters are stored in compute type.
   const ModelFacts model = OddModel(spec.mesh.size(Axis::kTensor));
   const Layout layout = MakeLayout(model, LayoutOptionsOf(spec));
   const InitialNumbers numbers = [&](int unit, int param) {
@@ -86,7 +88,9 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{Mesh::DataParallel(1, 6).WithTensor(2), Strategy::kOptimGradsParams, DType::kBf16},
                       Case{Mesh::DataParallel(1, 6).WithTensor(2), Strategy::kOptimGradsParams, DType::kFp32},
                       Case{kSharded, Strategy::kOptimGradsParams, DType::kBf16, /*offload=*/true},
-                      Case{kSharded, Strategy::kOptimGradsParams, DType::kFp32, /*offload=*/true}));
+                      Case{kSharded, Strategy::kOptimGradsParams, DType::kFp32, /*offload=*/true},
+                      Case{kSharded, Strategy::kOptimGradsParams, DType::kBf16, false, /*lora=*/true},
+                      Case{kSharded, Strategy::kOptimGradsParams, DType::kFp16, false, /*lora=*/true}));
 
 }  // namespace
 }  // namespace fsdpd

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Compares a job on this machine's GPUs with another framework: step time, tokens/s/GPU, memory, energy. The rival is PyTorch
-FSDP2 or NVIDIA's megatron-fsdp, each compiled block by block.
+FSDP2 or NVIDIA's megatron-fsdp, each compiled block by block; of a job with train.lora on one GPU, PyTorch alone.
 
     tests/perf/gpu_vs_rival.py --rounds 2 docs/bench/specs/llama3-8b-s8192.yaml
     tests/perf/gpu_vs_rival.py --set data.sequence_length=4096 --set fsdp.keep_gathered=true docs/bench/specs/llama3-8b-s8192.yaml
@@ -32,6 +32,7 @@ from gpu_meter import Meter
 PEAK_FLOPS = 989.4e12  # Of a Hopper SXM card in bf16, dense, by its data sheet; FP8 steps are held to it too.
 # Names as lines have them, and the program of a rank.
 RIVALS = {"fsdp2": ("FSDP2", "fsdp2_speed.py"), "megatron-fsdp": ("Megatron-FSDP", "megatron_fsdp_speed.py")}
+WITH_LORA = ("PyTorch with LoRA", "lora_speed.py")
 OF_TRANSFORMERS = ("FSDP2 of transformers", "fsdp2_transformers_speed.py")
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -70,12 +71,19 @@ def utilization(line, spec):
     return {"mfu": round((whole - scores / 2) * tokens / PEAK_FLOPS, 4), "mfu_attention_whole": round(whole * tokens / PEAK_FLOPS, 4)}
 
 
-def rival_of(options):
+def rival_of(options, spec):
+    if "lora" in spec["train"]:
+        return WITH_LORA
     return OF_TRANSFORMERS if options.hf else RIVALS[options.rival]
 
 
+def adapters_of(lora):
+    rank = lora["rank"]
+    return {"rank": rank, "scale": lora.get("alpha", 2 * rank) / rank}
+
+
 def theirs(spec, world, options):
-    who, program = rival_of(options)
+    who, program = rival_of(options, spec)
     train, fsdp, parallel = spec["train"], spec.get("fsdp", {}), spec.get("parallel", {})
     context, tensor = parallel.get("context", 1), parallel.get("tensor", 1)
     job = {"model": spec["model"].get("llama"), "hf": options.hf, "chunks": options.loss_chunks, "micro_batch": train["micro_batch"],
@@ -84,6 +92,8 @@ def theirs(spec, world, options):
            "recompute": fsdp.get("recompute") == "full", "offload": fsdp.get("offload", {}).get("optimizer", False),
            "context": context, "tensor": tensor, "async_tensor": options.async_tensor, "fp8": options.fp8,
            "accumulation": train["global_batch"] * context * tensor // (train["micro_batch"] * world)}
+    if "lora" in train:
+        job["lora"] = adapters_of(train["lora"])
     with tempfile.TemporaryDirectory() as directory:
         path = pathlib.Path(directory) / "job.json"
         path.write_text(json.dumps(job))
@@ -128,6 +138,8 @@ def main():
             sys.exit(f"{path}: of the rivals FSDP2 offloads, and the optimizer alone")
         if "llama" not in spec["model"] and not options.hf:
             sys.exit(f"{path}: a rival needs model.llama spelled out, or --hf")
+        if "lora" in spec["train"] and spec["resources"]["nodes"] * spec["resources"]["ranks_per_node"] > 1:
+            sys.exit(f"{path}: the rival with adapters runs on one GPU")
         measure(spec, options)
 
 
@@ -149,7 +161,7 @@ def run_once(who, spec, options):
 
 def measure(spec, options):
     """Alternates the sides. Compares medians over rounds of each side's fastest variant."""
-    rival = rival_of(options)[0]
+    rival = rival_of(options, spec)[0]
     ways = [spec, with_settings(copy.deepcopy(spec), options.other)] if options.other else [spec]
     lines = {(who, way): [] for who in ("fsdpd", rival) for way in range(len(ways))}
     for _ in range(options.rounds):

@@ -177,7 +177,8 @@ def draw(model):
 
 
 def adamw_over(model):
-    return torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    trained = [each for each in model.parameters() if each.requires_grad]
+    return torch.optim.AdamW(trained, lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
 
 
 @torch.compile

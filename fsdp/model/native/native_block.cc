@@ -127,7 +127,7 @@ AttentionInput NativeBlock::AttendBackward(at::Tensor grad, const SavedActivatio
 
 void NativeBlock::FillMiddle(SavedActivations* saved) const {
   saved->qkv =
-      NormedProduct(saved->x.flatten(0, 1), p_.attention_norm, &saved->attention_rstd, Qkv(), QkvBiases());
+      NormedProduct(saved->x.flatten(0, 1), AttentionInputs(), {&saved->attention_rstd, &saved->qkv_low});
   if (HasLatents()) latent_.Rotate(LatentRowsOf(*saved));
   if (config().qk_norm || HasLatents()) {
     FillQk(saved);
@@ -137,12 +137,12 @@ void NativeBlock::FillMiddle(SavedActivations* saved) const {
   }
   saved->attended = Attend(*saved);
   if (HasLatents() && IsContextParallel()) saved->samples = saved->k = saved->k_rstd = at::Tensor();
-  saved->middle = AddProduct(saved->x.flatten(0, 1), FlatTokens(saved->attended.out), p_.wo);
+  saved->middle = AddProduct(saved->x.flatten(0, 1), FlatTokens(saved->attended.out), p_.wo, &saved->wo_low);
 }
 
 void NativeBlock::FillGateUp(SavedActivations* saved) const {
   if (!HasExperts()) {
-    saved->gate_up = NormedProduct(saved->middle, p_.ffn_norm, &saved->ffn_rstd, GateUp(), /*biases=*/{});
+    saved->gate_up = NormedProduct(saved->middle, FfnInputs(), {&saved->ffn_rstd, &saved->gate_up_low});
     return;
   }
   Normed in = RmsNormForward(saved->middle, param(p_.ffn_norm), config().norm_epsilon);
@@ -159,10 +159,11 @@ void NativeBlock::FillGateUp(SavedActivations* saved) const {
   saved->gate_up = ExpertsOfTokens(read, saved->routing, saved->dispatch, GateUp());
 }
 
-at::Tensor NativeBlock::FfnOutput(const SavedActivations& saved) const {
+at::Tensor NativeBlock::FfnOutput(SavedActivations* of) const {
+  const SavedActivations& saved = *of;
   if (!HasExperts() && ReadsRounded({p_.w2}))
     return AddLinear(saved.middle, Fp8SwigluForward(saved.gate_up), WeightsOf({p_.w2}));
-  if (!HasExperts()) return AddProduct(saved.middle, SwigluForward(saved.gate_up), p_.w2);
+  if (!HasExperts()) return AddProduct(saved.middle, SwigluForward(saved.gate_up), p_.w2, &of->w2_low);
   const at::Tensor& ends = LocalEnds(saved.routing, saved.dispatch);
   at::Tensor rows = WeighedSwigluForward(saved.gate_up, saved.dispatch.weights, ends);
   rows = ExpertsOfRows(rows, ends, p_.w2);
@@ -179,17 +180,17 @@ void NativeBlock::DropAttention(ActivationSaving saving, SavedActivations* saved
   if (saving == ActivationSaving::kAll) return;
   saved->q = saved->k = saved->q_rstd = saved->k_rstd = at::Tensor();
   if (saving == ActivationSaving::kSelective) return;
-  saved->qkv = saved->attention_rstd = at::Tensor();
+  saved->qkv = saved->attention_rstd = saved->qkv_low = at::Tensor();
   saved->attended = {};
 }
 
 void NativeBlock::DropFfn(ActivationSaving saving, SavedActivations* saved) const {
   if (saving == ActivationSaving::kAll) return;
-  saved->gate_up = saved->ffn_rstd = at::Tensor();
+  saved->gate_up = saved->ffn_rstd = saved->gate_up_low = saved->w2_low = at::Tensor();
   saved->routing = {};
   saved->dispatch = {};
   saved->shared_gate_up = at::Tensor();
-  if (saving == ActivationSaving::kInput) saved->middle = at::Tensor();
+  if (saving == ActivationSaving::kInput) saved->middle = saved->wo_low = at::Tensor();
 }
 
 UnitOutput NativeBlock::Forward(int slot, const UnitInput& input, ActivationSaving saving) {
@@ -207,7 +208,7 @@ UnitOutput NativeBlock::Forward(int slot, const UnitInput& input, ActivationSavi
   FillGateUp(&saved);
   if (HasExperts() && context().IndexIn(Group::kTensor) == 0)
     context().AddRouting(RoutingSums(saved.routing, config().experts), saved.routing.counts);
-  const at::Tensor out = FfnOutput(saved);
+  const at::Tensor out = FfnOutput(&saved);
   if (saving != ActivationSaving::kNothing) {
     DropFfn(saving, &saved);
     saved_.Put(slot, std::move(saved));
@@ -218,9 +219,9 @@ UnitOutput NativeBlock::Forward(int slot, const UnitInput& input, ActivationSavi
 void NativeBlock::VisitSavedActivations(int slot, const std::function<void(at::Tensor*)>& visit) {
   SavedActivations* saved = saved_.Find(slot);
   std::vector<at::Tensor*> tensors = {
-      &saved->x,      &saved->attention_rstd, &saved->qkv,    &saved->q,
-      &saved->k,      &saved->q_rstd,         &saved->k_rstd, &saved->attended.out,
-      &saved->middle, &saved->ffn_rstd,       &saved->gate_up};
+      &saved->x,       &saved->attention_rstd, &saved->qkv,          &saved->q,           &saved->k,
+      &saved->q_rstd,  &saved->k_rstd,         &saved->attended.out, &saved->middle,      &saved->ffn_rstd,
+      &saved->gate_up, &saved->qkv_low,        &saved->wo_low,       &saved->gate_up_low, &saved->w2_low};
   Routing& routing = saved->routing;
   TokenDispatch& dispatch = saved->dispatch;
   tensors.insert(tensors.end(), {&routing.logits, &routing.experts, &routing.counts, &routing.loads,
@@ -329,14 +330,15 @@ at::Tensor NativeBlock::ExpertsFfnBackward(const at::Tensor& grad, BackwardCall*
 
 at::Tensor NativeBlock::Fp8FfnBackward(const at::Tensor& grad, BackwardCall* call,
                                        SavedActivations* saved) const {
-  Fp8SwigluGrads of = Fp8SwigluBackward(ProductBackward(grad, p_.w2), saved->gate_up, ScalesOf(GateUp()));
+  Fp8SwigluGrads of = Fp8SwigluBackward(LinearBackward(grad, Transposed(WeightsOf({p_.w2}))), saved->gate_up,
+                                        ScalesOf(GateUp()));
   saved->gate_up = at::Tensor();
   MatrixGrads product = {grad, {}, {p_.w2}, {}};
   product.x_columns = std::move(of.product_columns);
   Add(std::move(product), call);
   at::Tensor grad_middle =
       NormedBackward(grad, {{}, std::move(of.gate_up), std::move(of.gate_up_columns)}, saved->middle,
-                     saved->ffn_rstd, {p_.ffn_norm, GateUp(), /*biases=*/{}}, call);
+                     {&saved->ffn_rstd, &saved->gate_up_low}, FfnInputs(), call);
   saved->middle = saved->ffn_rstd = at::Tensor();
   return grad_middle;
 }
@@ -346,12 +348,15 @@ at::Tensor NativeBlock::FfnBackward(const at::Tensor& grad, BackwardCall* call,
   if (HasExperts()) return ExpertsFfnBackward(grad, call, saved);
   if (ReadsRounded({p_.w2}) && ReadsRounded(GateUp())) return Fp8FfnBackward(grad, call, saved);
   at::Tensor grad_sum = TokenParts(&context()).PartsWithOwn(grad);
-  at::Tensor product = ProductBackward(grad_sum, p_.w2);  // Its gradient, until SwigluBackward.
-  at::Tensor gate_up = std::move(saved->gate_up);         // Gradients after it.
+  at::Tensor grad_low;
+  at::Tensor product = ProductBackward(grad_sum, p_.w2, &grad_low);  // Its gradient, until SwigluBackward.
+  at::Tensor gate_up = std::move(saved->gate_up);                    // Gradients after it.
   SwigluBackward(product, gate_up);
-  AddOverlapped({std::move(grad_sum), std::move(product), {p_.w2}, {}}, call);
-  at::Tensor grad_middle = NormedBackward(grad, {std::move(gate_up)}, saved->middle, saved->ffn_rstd,
-                                          {p_.ffn_norm, GateUp(), /*biases=*/{}}, call);
+  AddOverlapped(
+      {std::move(grad_sum), std::move(product), {p_.w2}, {}, std::move(saved->w2_low), std::move(grad_low)},
+      call);
+  at::Tensor grad_middle = NormedBackward(grad, {std::move(gate_up)}, saved->middle,
+                                          {&saved->ffn_rstd, &saved->gate_up_low}, FfnInputs(), call);
   saved->middle = saved->ffn_rstd = at::Tensor();
   return grad_middle;
 }
@@ -359,15 +364,22 @@ at::Tensor NativeBlock::FfnBackward(const at::Tensor& grad, BackwardCall* call,
 at::Tensor NativeBlock::AttentionHalfBackward(const at::Tensor& grad, BackwardCall* call,
                                               SavedActivations* saved) const {
   at::Tensor grad_sum = TokenParts(&context()).PartsWithOwn(grad);
-  at::Tensor grad_out = ProductBackward(grad_sum, p_.wo).view(saved->attended.out.sizes());
-  AddOverlapped({std::move(grad_sum), FlatTokens(saved->attended.out), {p_.wo}, {}}, call);
+  at::Tensor grad_low;
+  at::Tensor grad_out = ProductBackward(grad_sum, p_.wo, &grad_low).view(saved->attended.out.sizes());
+  AddOverlapped({std::move(grad_sum),
+                 FlatTokens(saved->attended.out),
+                 {p_.wo},
+                 {},
+                 std::move(saved->wo_low),
+                 std::move(grad_low)},
+                call);
   FillQk(saved);
   AttentionInput of = AttendBackward(std::move(grad_out), *saved);
   saved->attended = {};
   at::Tensor grad_qkv =
       HasLatents() ? LatentBackward(std::move(of), call, saved) : QkvBackward(std::move(of), *call, saved);
-  return NormedBackward(grad, {std::move(grad_qkv)}, saved->x.flatten(0, 1), saved->attention_rstd,
-                        {p_.attention_norm, Qkv(), QkvBiases()}, call);
+  return NormedBackward(grad, {std::move(grad_qkv)}, saved->x.flatten(0, 1),
+                        {&saved->attention_rstd, &saved->qkv_low}, AttentionInputs(), call);
 }
 
 // Frees the gradients before each product when the next product has been computed.

@@ -96,13 +96,20 @@ class NativeBlock : public NativeProducts {
     TokenDispatch dispatch;
     at::Tensor shared_gate_up;  // Of the shared expert, [tokens x 2 of its width].
     at::Tensor gate_up;         // [tokens (with experts: rows) x 2 intermediate]
+    // Of the adapters (LoraAdapters).
+    at::Tensor qkv_low;
+    at::Tensor wo_low;
+    at::Tensor gate_up_low;
+    at::Tensor w2_low;
   };
 
   static Params Find(const NativeBlock& block);
   // The matrices that read the norm before attention (Q, K, V), and their biases.
   std::vector<int> Qkv() const;
   std::vector<int> QkvBiases() const;
+  NormedParams AttentionInputs() const { return {p_.attention_norm, Qkv(), QkvBiases()}; }
   std::vector<int> GateUp() const { return {p_.w1, p_.w3}; }
+  NormedParams FfnInputs() const { return {p_.ffn_norm, GateUp(), /*biases=*/{}}; }
   std::vector<int> SharedGateUp() const { return {p_.shared_w1, p_.shared_w3}; }
   bool HasExperts() const { return p_.router >= 0; }
   bool HasShared() const { return p_.shared_w1 >= 0; }  // A shared expert.
@@ -131,7 +138,7 @@ class NativeBlock : public NativeProducts {
   void FillLatentHeads(SavedActivations* saved) const;
   void FillMiddle(SavedActivations* saved) const;  // The whole attention half.
   void FillGateUp(SavedActivations* saved) const;
-  at::Tensor FfnOutput(const SavedActivations& saved) const;  // Including the residual.
+  at::Tensor FfnOutput(SavedActivations* saved) const;  // Including the residual.
 
   // Drop the fields that `saving` recomputes.
   void DropAttention(ActivationSaving saving, SavedActivations* saved) const;

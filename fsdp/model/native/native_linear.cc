@@ -56,32 +56,78 @@ bool ProductInto(const at::Tensor& residual, const at::Tensor& x, const at::Tens
   return kernels::AddProduct(args, kernels::CurrentStream(x.get_device()));
 }
 
-// Adds the adapters' products to the outputs in `into`.
-void AddAdapters(const at::Tensor& x, const Weights& weights, const at::Tensor& into) {
-  int64_t begin = 0;
-  for (size_t i = 0; i < weights.adapters.size(); ++i) {
-    const LoraAdapter& adapter = weights.adapters[i];
-    if (adapter.defined()) {
-      into.narrow(1, begin, weights.outputs[i])
-          .addmm_(at::mm(x, adapter.a.t()), adapter.b.t(), /*beta=*/1, /*alpha=*/adapter.scale);
+// Calls run(matrix, its columns of outputs, its columns of `low`) for each matrix with an adapter.
+template <typename Run>
+void ForEachAdapter(const Weights& weights, const at::Tensor& outputs, const at::Tensor& low, Run run) {
+  int64_t begin = 0, low_begin = 0;
+  for (size_t i = 0; i < weights.outputs.size(); ++i) {
+    if (weights.adapters.a[i].defined()) {
+      const int64_t rank = weights.adapters.a[i].size(0);
+      run(i, outputs.narrow(1, begin, weights.outputs[i]), low.narrow(1, low_begin, rank));
+      low_begin += rank;
     }
     begin += weights.outputs[i];
   }
 }
 
-// The base of LinearForwardInto and LinearBackwardInto: the products without adapters.
-void PlainForwardInto(const at::Tensor& x, const Matrices& matrices, const Matrices& biases,
+at::Tensor AllA(const LoraAdapters& adapters) {
+  Matrices a;
+  std::copy_if(adapters.a.begin(), adapters.a.end(), std::back_inserter(a),
+               [](const at::Tensor& of) { return of.defined(); });
+  const at::Tensor one = AsOne(a);
+  return one.defined() ? one : at::cat(a);
+}
+
+// into = factor a b
+void ProductTimes(double factor, const at::Tensor& a, const at::Tensor& b, at::Tensor into) {
+  at::addmm_out(into, into, a, b, /*beta=*/0, /*alpha=*/factor);
+}
+
+void LowInto(const at::Tensor& x, const Weights& weights, const at::Tensor& into) {
+  ProductTimes(weights.adapters.scale, x, AllA(weights.adapters).t(), into);
+}
+
+void GradLowInto(const at::Tensor& grad_out, const Weights& weights, const at::Tensor& into) {
+  ForEachAdapter(weights, grad_out, into, [&](size_t i, const at::Tensor& grad, const at::Tensor& own) {
+    ProductTimes(weights.adapters.scale, grad, weights.adapters.b[i], own);
+  });
+}
+
+// Everything but the products of the matrices: the adapters' products and the biases.
+void AdaptersForwardInto(const at::Tensor& low, const Weights& weights, const Matrices& biases,
+                         const at::Tensor& into) {
+  int64_t begin = 0;
+  for (size_t i = 0; i < weights.outputs.size(); ++i) {
+    at::Tensor own = into.narrow(1, begin, weights.outputs[i]);
+    begin += weights.outputs[i];
+    if (!biases.empty() && biases[i].defined()) {
+      own.copy_(biases[i]);
+    } else if (!weights.adapters.a[i].defined()) {
+      own.zero_();
+    }
+  }
+  ForEachAdapter(weights, into, low, [&](size_t i, at::Tensor outputs, const at::Tensor& own) {
+    const bool biased = !biases.empty() && biases[i].defined();
+    at::addmm_out(outputs, outputs, own, weights.adapters.b[i].t(), /*beta=*/biased ? 1 : 0);
+  });
+}
+
+// The products without adapters. With `accumulate`, adds them to `into`.
+void PlainForwardInto(const at::Tensor& x, const Matrices& matrices, const Matrices& biases, bool accumulate,
                       at::Tensor into) {
   const bool plain = !AnyDefined(biases);
   if (const at::Tensor one = AsOne(matrices); plain && one.defined()) {
-    if (!ProductInto(/*residual=*/{}, x, one, into)) at::mm_out(into, x, one.t());
+    if (ProductInto(accumulate ? into : at::Tensor(), x, one, into)) return;
+    accumulate ? into.addmm_(x, one.t()) : at::mm_out(into, x, one.t());
     return;
   }
   int64_t begin = 0;
   for (size_t i = 0; i < matrices.size(); ++i) {
     at::Tensor own = into.narrow(1, begin, matrices[i].size(0));
     begin += matrices[i].size(0);
-    if (!plain && biases[i].defined()) {
+    if (accumulate) {
+      own.addmm_(x, matrices[i].t());
+    } else if (!plain && biases[i].defined()) {
       at::addmm_out(own, biases[i], x, matrices[i].t());
     } else {
       at::mm_out(own, x, matrices[i].t());
@@ -89,19 +135,16 @@ void PlainForwardInto(const at::Tensor& x, const Matrices& matrices, const Matri
   }
 }
 
-void PlainBackwardInto(const at::Tensor& grad_out, const Matrices& matrices, at::Tensor into) {
-  if (const at::Tensor one = AsOne(matrices); one.defined()) {
-    at::mm_out(into, grad_out, one);
-    return;
-  }
+void PlainBackwardInto(const at::Tensor& grad_out, const Matrices& matrices, bool accumulate,
+                       at::Tensor into) {
+  const auto product = [&](const at::Tensor& grad, const at::Tensor& matrix) {
+    accumulate ? into.addmm_(grad, matrix) : at::mm_out(into, grad, matrix);
+    accumulate = true;
+  };
+  if (const at::Tensor one = AsOne(matrices); one.defined()) return product(grad_out, one);
   int64_t begin = 0;
   for (const at::Tensor& matrix : matrices) {
-    const at::Tensor own = grad_out.narrow(1, begin, matrix.size(0));
-    if (begin == 0) {
-      at::mm_out(into, own, matrix);
-    } else {
-      into.addmm_(own, matrix);
-    }
+    product(grad_out.narrow(1, begin, matrix.size(0)), matrix);
     begin += matrix.size(0);
   }
 }
@@ -123,9 +166,15 @@ int64_t OutputsOf(const Matrices& matrices) {
   return outputs;
 }
 
-Weights::Weights(Matrices matrices, std::vector<LoraAdapter> with)
+int64_t LoraAdapters::ranks() const {
+  int64_t sum = 0;
+  for (const at::Tensor& of : a) sum += of.defined() ? of.size(0) : 0;
+  return sum;
+}
+
+Weights::Weights(Matrices matrices, LoraAdapters with)
     : plain(std::move(matrices)), adapters(std::move(with)) {
-  FSDPD_CHECK(adapters.empty() || adapters.size() == plain.size());
+  FSDPD_CHECK(!adapted() || (adapters.a.size() == plain.size() && adapters.b.size() == plain.size()));
   for (const at::Tensor& matrix : plain) outputs.push_back(matrix.size(0));
 }
 
@@ -149,15 +198,24 @@ Weights::Weights(const std::vector<Fp8>& matrices) {
 
 int64_t Weights::all_outputs() const { return std::accumulate(outputs.begin(), outputs.end(), int64_t{0}); }
 
+at::Tensor Weights::EmptyLow(const at::Tensor& rows) const {
+  if (!adapted()) return {};
+  return at::empty({rows.size(0), adapters.ranks()}, rows.options());
+}
+
 Weights Transposed(Weights weights) {
   if (weights.in_fp8()) weights.transposed = Fp8Transposed(weights.fp8);
   return weights;
 }
 
-void LinearForwardInto(const at::Tensor& x, const Weights& weights, const Matrices& biases, at::Tensor into) {
+void LinearForwardInto(const at::Tensor& x, const Weights& weights, const Matrices& biases, at::Tensor into,
+                       const at::Tensor& low) {
   if (weights.in_fp8()) return LinearForwardInto(Fp8Rows(x), weights, biases, into);
-  PlainForwardInto(x, weights.plain, biases, into);
-  AddAdapters(x, weights, into);
+  if (!weights.adapted()) return PlainForwardInto(x, weights.plain, biases, /*accumulate=*/false, into);
+  const at::Tensor narrow = low.defined() ? low : weights.EmptyLow(x);
+  LowInto(x, weights, narrow);
+  AdaptersForwardInto(narrow, weights, biases, into);
+  PlainForwardInto(x, weights.plain, /*biases=*/{}, /*accumulate=*/true, into);
 }
 
 void LinearForwardInto(const Fp8& x, const Weights& weights, const Matrices& biases, at::Tensor into) {
@@ -175,12 +233,19 @@ at::Tensor LinearForward(const at::Tensor& x, const Weights& weights, const Matr
   return y;
 }
 
-at::Tensor AddLinear(const at::Tensor& residual, const at::Tensor& x, const Weights& weights) {
+at::Tensor AddLinear(const at::Tensor& residual, const at::Tensor& x, const Weights& weights,
+                     const at::Tensor& low) {
   if (weights.in_fp8()) return AddLinear(residual, Fp8Rows(x), weights);
-  const at::Tensor& matrix = weights.plain[0];
   at::Tensor sum = at::empty_like(residual);
-  if (!ProductInto(residual, x, matrix, sum)) at::addmm_out(sum, residual, x, matrix.t());
-  AddAdapters(x, weights, sum);
+  const auto add = [&](const at::Tensor& addend, const at::Tensor& of, const at::Tensor& matrix) {
+    if (!ProductInto(addend, of, matrix, sum)) at::addmm_out(sum, addend, of, matrix.t());
+  };
+  if (weights.adapted()) {
+    const at::Tensor narrow = low.defined() ? low : weights.EmptyLow(x);
+    LowInto(x, weights, narrow);
+    add(residual, narrow, weights.adapters.b[0]);
+  }
+  add(weights.adapted() ? sum : residual, x, weights.plain[0]);
   return sum;
 }
 
@@ -190,19 +255,16 @@ at::Tensor AddLinear(const at::Tensor& residual, const Fp8& x, const Weights& ma
   return sum;
 }
 
-void LinearBackwardInto(const at::Tensor& grad_out, const Weights& weights, at::Tensor into) {
+void LinearBackwardInto(const at::Tensor& grad_out, const Weights& weights, at::Tensor into,
+                        const at::Tensor& grad_low) {
   FSDPD_CHECK(grad_out.size(1) == weights.all_outputs());
   if (weights.in_fp8()) return LinearBackwardInto(Fp8Rows(grad_out, weights.fp8.scales), weights, into);
-  PlainBackwardInto(grad_out, weights.plain, into);
-  int64_t begin = 0;
-  for (size_t i = 0; i < weights.adapters.size(); ++i) {
-    const LoraAdapter& adapter = weights.adapters[i];
-    if (adapter.defined()) {
-      const at::Tensor own = grad_out.narrow(1, begin, weights.outputs[i]);
-      into.addmm_(at::mm(own, adapter.b), adapter.a, /*beta=*/1, /*alpha=*/adapter.scale);
-    }
-    begin += weights.outputs[i];
+  if (weights.adapted()) {
+    const at::Tensor narrow = grad_low.defined() ? grad_low : weights.EmptyLow(grad_out);
+    GradLowInto(grad_out, weights, narrow);
+    at::mm_out(into, narrow, AllA(weights.adapters));
   }
+  PlainBackwardInto(grad_out, weights.plain, /*accumulate=*/weights.adapted(), into);
 }
 
 void LinearBackwardInto(const Fp8& grad_out, const Weights& weights, at::Tensor into) {
@@ -234,12 +296,20 @@ void LinearGradsInto(const at::Tensor& grad_out, const at::Tensor& x, const std:
   }
 }
 
-void AdapterGradsInto(const at::Tensor& grad_out, const at::Tensor& x, const LoraAdapter& adapter,
-                      bool accumulate, const at::Tensor& a_into, const at::Tensor& b_into) {
-  if (b_into.defined())
-    WeightGradInto(grad_out, at::mm(x, adapter.a.t()).mul_(adapter.scale), accumulate, b_into);
-  if (a_into.defined())
-    WeightGradInto(at::mm(grad_out, adapter.b).mul_(adapter.scale), x, accumulate, a_into);
+void AdapterGradsInto(const at::Tensor& grad_out, const at::Tensor& x, const Weights& weights, at::Tensor low,
+                      at::Tensor grad_low, bool accumulate, const Matrices& a_into, const Matrices& b_into) {
+  if (!low.defined()) LowInto(x, weights, low = weights.EmptyLow(x));
+  if (!grad_low.defined()) GradLowInto(grad_out, weights, grad_low = weights.EmptyLow(grad_out));
+  ForEachAdapter(weights, grad_out, low, [&](size_t i, const at::Tensor& grad, const at::Tensor& own) {
+    WeightGradInto(grad, own, accumulate, b_into[i]);
+  });
+  Matrices all;
+  ForEachAdapter(weights, grad_out, grad_low,
+                 [&](size_t i, const at::Tensor&, const at::Tensor&) { all.push_back(a_into[i]); });
+  if (const at::Tensor one = AsOne(all); one.defined()) return WeightGradInto(grad_low, x, accumulate, one);
+  ForEachAdapter(weights, grad_out, grad_low, [&](size_t i, const at::Tensor&, const at::Tensor& own) {
+    WeightGradInto(own, x, accumulate, a_into[i]);
+  });
 }
 
 void LinearGradsInto(const Fp8& grad_out, const Fp8& x, const std::vector<int64_t>& outputs, bool accumulate,

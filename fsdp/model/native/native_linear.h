@@ -21,23 +21,26 @@ namespace fsdpd {
 
 using Matrices = std::vector<at::Tensor>;  // [outputs x inputs] each.
 
-// A low-rank adapter of a matrix: adds scale (x A^T) B^T to the product x W^T.
-struct LoraAdapter {
-  at::Tensor a;  // [rank x inputs]; undefined for a matrix without an adapter.
-  at::Tensor b;  // [outputs x rank]
+// Low-rank adapters of matrices that read the same input: each adds scale (x A^T) B^T to a product x W^T.
+//
+// The narrow products scale x A^T (`low`) and scale grad_out B (`grad_low`) of all adapters are columns of
+// one tensor [rows x sum of ranks], so that the input is read once if the A are adjacent. The wide products
+// are computed first, and the products of the matrices are added to them.
+struct LoraAdapters {
+  Matrices a;  // [rank x inputs] each, one per matrix; undefined for a matrix without an adapter. Likewise b.
+  Matrices b;  // [outputs x rank] each.
   double scale = 0;
 
-  bool defined() const { return a.defined(); }
+  int64_t ranks() const;  // The sum.
 };
 
 // Matrices that read the same input: plain, possibly with adapters, or concatenated in FP8.
 struct Weights {
-  // `adapters`: one per matrix, or empty.
-  Weights(Matrices matrices, std::vector<LoraAdapter> adapters = {});  // NOLINT: implicit by design.
-  Weights(const std::vector<Fp8>& matrices);                           // NOLINT
+  Weights(Matrices matrices, LoraAdapters adapters = {});  // NOLINT: implicit by design.
+  Weights(const std::vector<Fp8>& matrices);               // NOLINT
 
   Matrices plain;
-  std::vector<LoraAdapter> adapters;
+  LoraAdapters adapters;
   Fp8 fp8;
   Fp8 transposed;                // Transpose of fp8, which LinearBackwardInto reads.
   std::vector<int64_t> outputs;  // Per matrix.
@@ -45,6 +48,9 @@ struct Weights {
   bool in_fp8() const { return fp8.defined(); }
   int64_t all_outputs() const;
   int64_t inputs() const { return in_fp8() ? fp8.values.size(1) : plain[0].size(1); }
+  bool adapted() const { return adapters.ranks() > 0; }
+  // Uninitialized memory for `low` or `grad_low` of these rows; undefined without adapters.
+  at::Tensor EmptyLow(const at::Tensor& rows) const;
 };
 
 // Concatenates the row scales of several matrices.
@@ -59,8 +65,9 @@ enum class Operands { kUnchanged, kFp8 };
 at::Tensor AsOne(const Matrices& matrices);
 
 // `into`: [rows x outputs of all matrices], contiguous. x: [rows x inputs]. `biases`: one per matrix,
-// undefined for a matrix without; or empty.
-void LinearForwardInto(const at::Tensor& x, const Weights& weights, const Matrices& biases, at::Tensor into);
+// undefined for a matrix without; or empty. `low`: from EmptyLow, if the caller needs it.
+void LinearForwardInto(const at::Tensor& x, const Weights& weights, const Matrices& biases, at::Tensor into,
+                       const at::Tensor& low = {});
 // With x already in FP8 (like all overloads below that take Fp8): the weights must be FP8 too.
 void LinearForwardInto(const Fp8& x, const Weights& weights, const Matrices& biases, at::Tensor into);
 
@@ -68,13 +75,15 @@ int64_t OutputsOf(const Matrices& matrices);
 
 at::Tensor LinearForward(const at::Tensor& x, const Weights& weights, const Matrices& biases = {});
 
-// residual + x matrix^T, rounded once. Contiguous.
-at::Tensor AddLinear(const at::Tensor& residual, const at::Tensor& x, const Weights& matrix);
+// residual + x matrix^T, rounded once; with an adapter, its sum with the residual is rounded before. Contiguous.
+at::Tensor AddLinear(const at::Tensor& residual, const at::Tensor& x, const Weights& matrix,
+                     const at::Tensor& low = {});
 at::Tensor AddLinear(const at::Tensor& residual, const Fp8& x, const Weights& matrix);
 
 // The gradient of x. `grad_out`: gradient of LinearForward's result; if FP8, multiplied by the weights'
-// scales. REQUIRES: the weights are Turned.
-void LinearBackwardInto(const at::Tensor& grad_out, const Weights& weights, at::Tensor into);
+// scales. REQUIRES: the weights are Transposed.
+void LinearBackwardInto(const at::Tensor& grad_out, const Weights& weights, at::Tensor into,
+                        const at::Tensor& grad_low = {});
 void LinearBackwardInto(const Fp8& grad_out, const Weights& weights, at::Tensor into);
 at::Tensor LinearBackward(const at::Tensor& grad_out, const Weights& weights);
 
@@ -84,9 +93,10 @@ at::Tensor LinearBackward(const at::Tensor& grad_out, const Weights& weights);
 void LinearGradsInto(const at::Tensor& grad_out, const at::Tensor& x, const std::vector<int64_t>& outputs,
                      bool accumulate, const Matrices& into, const Matrices& biases_into = {},
                      Operands operands = Operands::kUnchanged, const at::Tensor& x_largest = {});
-// Gradients of an adapter. `grad_out`: of the outputs of its matrix; x: the input.
-void AdapterGradsInto(const at::Tensor& grad_out, const at::Tensor& x, const LoraAdapter& adapter,
-                      bool accumulate, const at::Tensor& a_into, const at::Tensor& b_into);
+// Gradients of the weights' adapters; `a_into` and `b_into` have one tensor per matrix. `low` and `grad_low` are
+// computed here if undefined.
+void AdapterGradsInto(const at::Tensor& grad_out, const at::Tensor& x, const Weights& weights, at::Tensor low,
+                      at::Tensor grad_low, bool accumulate, const Matrices& a_into, const Matrices& b_into);
 // Gradients of the matrices, from the Fp8Columns of both operands.
 void LinearGradsInto(const Fp8& grad_out, const Fp8& x, const std::vector<int64_t>& outputs, bool accumulate,
                      const Matrices& into);

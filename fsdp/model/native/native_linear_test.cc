@@ -191,27 +191,57 @@ TEST(NativeLinear, Fp8AddsBiasesAndSkipsFrozenMatrices) {
   ExpectRoundedTo(into[1], RoundedProduct(grad.narrow(1, 32, 32).t(), x.t()));
 }
 
-// The same numbers as a matrix to which the product of the adapter is added.
-TEST(NativeLinear, AdapterAddsToItsMatrix) {
+// Adapters of two of the three matrices, with `padding` elements between their A.
+LoraAdapters TwoAdapters(int64_t padding) {
+  const at::Tensor flat = at::randn({50});
+  const auto a = [&](int64_t begin) { return flat.narrow(0, begin, 2 * kInputs).view({2, kInputs}); };
+  LoraAdapters adapters;
+  adapters.a = {a(3), {}, a(3 + 2 * kInputs + padding)};
+  adapters.b = {at::randn({kOutputs[0], 2}), {}, at::randn({kOutputs[2], 2})};
+  adapters.scale = 0.5;
+  return adapters;
+}
+
+Matrices Merged(Matrices matrices, const LoraAdapters& adapters) {
+  for (const size_t i : {0, 2}) matrices[i] = matrices[i] + 0.5 * at::matmul(adapters.b[i], adapters.a[i]);
+  return matrices;
+}
+
+TEST(NativeLinear, AdaptersAddToTheirMatrices) {
+  const at::Tensor x = at::randn({6, kInputs}), grad = at::randn({6, 8});
+  const Matrices biases = {at::Tensor(), at::randn({kOutputs[1]}), at::randn({kOutputs[2]})};
+  for (const int64_t padding : {0, 3}) {
+    const Weights weights(InARow(padding), TwoAdapters(padding));
+    const Matrices merged = Merged(weights.plain, weights.adapters);
+    ExpectNear(LinearForward(x, weights), LinearForward(x, merged));
+    ExpectNear(LinearForward(x, weights, biases), LinearForward(x, merged, biases));
+    ExpectNear(LinearBackward(grad, weights), LinearBackward(grad, merged));
+    const at::Tensor residual = at::randn({6, kOutputs[0]});
+    const Weights first({weights.plain[0]}, {{weights.adapters.a[0]}, {weights.adapters.b[0]}, 0.5});
+    ExpectNear(AddLinear(residual, x, first), AddLinear(residual, x, Matrices{merged[0]}));
+  }
+}
+
+TEST(NativeLinear, AdaptersHaveTheGradientsOfMergedMatrices) {
   const at::Tensor x = at::randn({6, kInputs}), grad = at::randn({6, 8});
   for (const int64_t padding : {0, 3}) {
-    const Matrices matrices = InARow(padding);
-    const LoraAdapter adapter{at::randn({2, kInputs}), at::randn({kOutputs[1], 2}), 0.5};
-    const Weights weights(matrices, {{}, adapter, {}});
-    Matrices merged = matrices;
-    merged[1] = matrices[1] + 0.5 * at::matmul(adapter.b, adapter.a);
-    ExpectNear(LinearForward(x, weights), LinearForward(x, merged));
-    ExpectNear(LinearBackward(grad, weights), LinearBackward(grad, merged));
-    const at::Tensor residual = at::randn({6, kOutputs[1]});
-    ExpectNear(AddLinear(residual, x, Weights({matrices[1]}, {adapter})),
-               AddLinear(residual, x, Matrices{merged[1]}));
-    const at::Tensor own = grad.narrow(1, kOutputs[0], kOutputs[1]), of_merged = at::matmul(own.t(), x);
-    at::Tensor a_into = at::full_like(adapter.a, 7.0), b_into = at::full_like(adapter.b, 7.0);
-    AdapterGradsInto(own, x, adapter, /*accumulate=*/false, a_into, b_into);
-    ExpectNear(a_into, 0.5 * at::matmul(adapter.b.t(), of_merged));
-    ExpectNear(b_into, 0.5 * at::matmul(of_merged, adapter.a.t()));
-    AdapterGradsInto(own, x, adapter, /*accumulate=*/true, a_into, b_into);
-    ExpectNear(a_into, at::matmul(adapter.b.t(), of_merged));
+    const Weights weights(InARow(padding), TwoAdapters(padding));
+    const LoraAdapters& adapters = weights.adapters;
+    at::Tensor low = weights.EmptyLow(x), grad_low = weights.EmptyLow(x);
+    at::Tensor y = at::empty({6, 8}), dx = at::empty({6, kInputs});
+    LinearForwardInto(x, weights, {}, y, low);
+    LinearBackwardInto(grad, weights, dx, grad_low);
+    const LoraAdapters a_into = TwoAdapters(padding);
+    const Matrices b_into = {at::full_like(adapters.b[0], 7.0), {}, at::full_like(adapters.b[2], 7.0)};
+    AdapterGradsInto(grad, x, weights, low, grad_low, /*accumulate=*/false, a_into.a, b_into);
+    AdapterGradsInto(grad, x, weights, {}, {}, /*accumulate=*/true, a_into.a, b_into);
+    int64_t begin = 0;
+    for (size_t i = 0; i < kOutputs.size(); begin += kOutputs[i++]) {
+      if (!adapters.a[i].defined()) continue;
+      const at::Tensor of_merged = at::matmul(grad.narrow(1, begin, kOutputs[i]).t(), x);
+      ExpectNear(a_into.a[i], at::matmul(adapters.b[i].t(), of_merged));
+      ExpectNear(b_into[i], at::matmul(of_merged, adapters.a[i].t()));
+    }
   }
 }
 

@@ -33,6 +33,10 @@ LlamaConfig WithOwnHeads(LlamaConfig config, const UnitFacts& facts) {
   return config;
 }
 
+at::Tensor PartOf(const at::Tensor& low, int64_t begin, int64_t rows) {
+  return low.defined() ? low.narrow(0, begin, rows) : low;
+}
+
 }  // namespace
 
 NativeProducts::NativeProducts(UnitFacts facts, at::ScalarType compute, const LlamaConfig& config)
@@ -64,17 +68,14 @@ std::vector<at::Tensor> NativeProducts::ParamsOf(const std::vector<int>& indices
   return params;
 }
 
-LoraAdapter NativeProducts::AdapterOf(int matrix) const {
-  if (adapters_.empty() || adapters_[matrix].a < 0) return {};
-  const auto [a, b] = adapters_[matrix];
-  return {param(a), LocalRows(b, param(b)), facts().lora_scale};
-}
-
 Weights NativeProducts::WeightsOf(const std::vector<int>& matrices) const {
   if (InFp8(matrices)) return Fp8Of(matrices);
-  std::vector<LoraAdapter> adapters;
-  if (!adapters_.empty()) {
-    for (const int matrix : matrices) adapters.push_back(AdapterOf(matrix));
+  LoraAdapters adapters;
+  adapters.scale = facts().lora_scale;
+  for (const int matrix : matrices) {
+    const AdapterParams of = AdapterOf(matrix);
+    adapters.a.push_back(param(of.a));
+    adapters.b.push_back(LocalRows(of.b, param(of.b)));
   }
   return {ParamsOf(matrices), std::move(adapters)};
 }
@@ -96,66 +97,75 @@ bool NativeProducts::ReadsRounded(const std::vector<int>& matrices) const {
   return InFp8(matrices) && context().SizeOf(Group::kTensor) == 1;
 }
 
-at::Tensor NativeProducts::AddProduct(const at::Tensor& residual, const at::Tensor& x, int matrix) const {
+at::Tensor NativeProducts::AddProduct(const at::Tensor& residual, const at::Tensor& x, int matrix,
+                                      at::Tensor* low) const {
   const TokenParts parts(&context());
   const Weights weights = WeightsOf({matrix});
-  if (parts.ranks() == 1) return AddLinear(residual, x, weights);
+  *low = weights.EmptyLow(x);
+  if (parts.ranks() == 1) return AddLinear(residual, x, weights, *low);
   const at::Tensor products = at::empty({x.size(0), residual.size(1)}, x.options());
   const auto make = [&](int64_t begin, int64_t rows) {
-    LinearForwardInto(x.narrow(0, begin, rows), weights, {}, products.narrow(0, begin, rows));
+    LinearForwardInto(x.narrow(0, begin, rows), weights, {}, products.narrow(0, begin, rows),
+                      PartOf(*low, begin, rows));
   };
   return parts.Sum(products, make, residual);
 }
 
-at::Tensor NativeProducts::NormedProduct(const at::Tensor& x, int norm, at::Tensor* rstd,
-                                         const std::vector<int>& matrices,
-                                         const std::vector<int>& biases) const {
-  const Weights weights = WeightsOf(matrices);
-  const Matrices with = ParamsOf(biases);
+at::Tensor NativeProducts::NormedProduct(const at::Tensor& x, const NormedParams& params,
+                                         const NormedSaved& saved) const {
+  const Weights weights = WeightsOf(params.matrices);
+  const Matrices biases = ParamsOf(params.biases);
   const auto capacity = [&](int64_t rows) { return at::empty({rows, weights.all_outputs()}, x.options()); };
-  if (ReadsRounded(matrices)) {
-    Fp8Normed normed = Fp8RmsNormForward(x, param(norm), config_.norm_epsilon);
-    *rstd = std::move(normed.rstd);
+  if (ReadsRounded(params.matrices)) {
+    Fp8Normed normed = Fp8RmsNormForward(x, param(params.norm), config_.norm_epsilon);
+    *saved.rstd = std::move(normed.rstd);
     at::Tensor outputs = capacity(x.size(0));
-    LinearForwardInto(normed.y, weights, with, outputs);
+    LinearForwardInto(normed.y, weights, biases, outputs);
     return outputs;
   }
   const TokenParts parts(&context());
   const at::Tensor all = parts.EmptyParts(x);
-  *rstd = RmsNormForward(x, param(norm), config_.norm_epsilon, parts.Own(all)).rstd;
+  *saved.rstd = RmsNormForward(x, param(params.norm), config_.norm_epsilon, parts.Own(all)).rstd;
+  *saved.low = weights.EmptyLow(all);
   at::Tensor outputs = capacity(all.size(0));
   parts.Gather(all, [&](int64_t begin, int64_t rows) {
-    LinearForwardInto(all.narrow(0, begin, rows), weights, with, outputs.narrow(0, begin, rows));
+    LinearForwardInto(all.narrow(0, begin, rows), weights, biases, outputs.narrow(0, begin, rows),
+                      PartOf(*saved.low, begin, rows));
   });
   return outputs;
 }
 
-at::Tensor NativeProducts::ProductBackward(const at::Tensor& grad_sum, int matrix) const {
+at::Tensor NativeProducts::ProductBackward(const at::Tensor& grad_sum, int matrix,
+                                           at::Tensor* grad_low) const {
   const Weights weights = Transposed(WeightsOf({matrix}));
   at::Tensor grad = at::empty({grad_sum.size(0), weights.inputs()}, grad_sum.options());
+  *grad_low = weights.EmptyLow(grad_sum);
   TokenParts(&context()).Gather(grad_sum, [&](int64_t begin, int64_t rows) {
-    LinearBackwardInto(grad_sum.narrow(0, begin, rows), weights, grad.narrow(0, begin, rows));
+    LinearBackwardInto(grad_sum.narrow(0, begin, rows), weights, grad.narrow(0, begin, rows),
+                       PartOf(*grad_low, begin, rows));
   });
   return grad;
 }
 
 // The norm's output, which the gradients of the matrices need, is recomputed in the memory of its gradient.
 at::Tensor NativeProducts::NormedBackward(const at::Tensor& grad, OutputGrads grad_outputs,
-                                          const at::Tensor& x, const at::Tensor& rstd,
+                                          const at::Tensor& x, const NormedSaved& saved,
                                           const NormedParams& params, BackwardCall* call) const {
   const TokenParts parts(&context());
   Weights weights = Transposed(WeightsOf(params.matrices));
   const bool rounded = grad_outputs.rows.defined();
   const int64_t tokens = (rounded ? grad_outputs.rows.values : grad_outputs.plain).size(0);
   at::Tensor all = at::empty({tokens, x.size(1)}, x.options());
+  at::Tensor grad_low = weights.EmptyLow(all);
   const at::Tensor grad_normed = parts.Sum(all, [&](int64_t begin, int64_t rows) {
     const at::Tensor into = all.narrow(0, begin, rows);
     if (rounded) return LinearBackwardInto(grad_outputs.rows.Part(begin, rows), weights, into);
-    LinearBackwardInto(grad_outputs.plain.narrow(0, begin, rows), weights, into);
+    LinearBackwardInto(grad_outputs.plain.narrow(0, begin, rows), weights, into,
+                       PartOf(grad_low, begin, rows));
   });
   grad_outputs.rows = weights.transposed = {};
   at::Tensor largest;
-  at::Tensor grad_x = RmsNormBackward(grad_normed, x, rstd, param(params.norm), /*residual=*/grad,
+  at::Tensor grad_x = RmsNormBackward(grad_normed, x, *saved.rstd, param(params.norm), /*residual=*/grad,
                                       call->grads.accumulate, call->Into(params.norm), parts.Own(all),
                                       ReadsRounded(params.matrices) ? &largest : nullptr);
   parts.GatherWhile(all, [&] {
@@ -166,6 +176,8 @@ at::Tensor NativeProducts::NormedBackward(const at::Tensor& grad, OutputGrads gr
        std::move(all),
        params.matrices,
        params.biases,
+       std::move(*saved.low),
+       std::move(grad_low),
        std::move(grad_outputs.columns),
        {},
        std::move(largest)},
@@ -239,15 +251,16 @@ void NativeProducts::Compute(const MatrixGrads& product, const ParamGrads& grads
   }
   LinearGradsInto(product.grad_out, product.x, outputs, grads.accumulate, into, biases_into,
                   InFp8(product.matrices) ? Operands::kFp8 : Operands::kUnchanged, product.x_largest);
-  int64_t begin = 0;
-  for (size_t i = 0; !adapters_.empty() && i < outputs.size(); ++i) {
-    const auto [a, b] = adapters_[product.matrices[i]];
-    if (a >= 0) {
-      AdapterGradsInto(product.grad_out.narrow(1, begin, outputs[i]), product.x,
-                       AdapterOf(product.matrices[i]), grads.accumulate, grads.into[a], own(b));
-    }
-    begin += outputs[i];
+  const Weights weights = WeightsOf(product.matrices);
+  if (!weights.adapted()) return;
+  Matrices a_into, b_into;
+  for (const int matrix : product.matrices) {
+    const AdapterParams of = AdapterOf(matrix);
+    a_into.push_back(of.a < 0 ? at::Tensor() : grads.into[of.a]);
+    b_into.push_back(own(of.b));
   }
+  AdapterGradsInto(product.grad_out, product.x, weights, product.low, product.grad_low, grads.accumulate,
+                   a_into, b_into);
 }
 
 void NativeProducts::Add(MatrixGrads product, BackwardCall* call) const {

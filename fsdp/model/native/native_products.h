@@ -26,6 +26,8 @@ class NativeProducts : public NativeUnit {
     at::Tensor x;
     std::vector<int> matrices;  // Parameter indices, like biases.
     std::vector<int> biases;
+    at::Tensor low = {};  // Of adapters, like grad_low: computed from x and grad_out if undefined.
+    at::Tensor grad_low = {};
     Fp8 grad_out_columns = {};  // Already quantized operands, in place of grad_out or x.
     Fp8 x_columns = {};
     at::Tensor x_largest = {};  // From RmsNormBackward.
@@ -62,9 +64,6 @@ class NativeProducts : public NativeUnit {
   at::Tensor LocalRows(int index, const at::Tensor& of) const;
   std::vector<at::Tensor> ParamsOf(const std::vector<int>& indices) const;
 
-  // The adapter of a matrix; undefined if it has none.
-  LoraAdapter AdapterOf(int matrix) const;
-
   // Operands for a product with these matrices, of which either all or none are FP8.
   Weights WeightsOf(const std::vector<int>& matrices) const;
   std::vector<Fp8> Fp8Of(const std::vector<int>& matrices) const;
@@ -74,17 +73,21 @@ class NativeProducts : public NativeUnit {
   // other ranks.
   bool ReadsRounded(const std::vector<int>& matrices) const;
 
+  // What backward needs of NormedProduct.
+  struct NormedSaved {
+    at::Tensor* rstd;
+    at::Tensor* low;
+  };
   // The outputs of the matrices for all tokens, from the norm of x, this rank's tokens.
-  at::Tensor NormedProduct(const at::Tensor& x, int norm, at::Tensor* rstd, const std::vector<int>& matrices,
-                           const std::vector<int>& biases) const;
+  at::Tensor NormedProduct(const at::Tensor& x, const NormedParams& params, const NormedSaved& saved) const;
   // residual + x matrix^T, summed over the tensor-parallel shards of both.
-  at::Tensor AddProduct(const at::Tensor& residual, const at::Tensor& x, int matrix) const;
+  at::Tensor AddProduct(const at::Tensor& residual, const at::Tensor& x, int matrix, at::Tensor* low) const;
   // The gradient of x of the product x matrix^T, for all tokens. `grad_sum` initially has this rank's tokens.
-  at::Tensor ProductBackward(const at::Tensor& grad_sum, int matrix) const;
+  at::Tensor ProductBackward(const at::Tensor& grad_sum, int matrix, at::Tensor* grad_low) const;
   // From the gradient of the matrices' outputs to the gradient of the norm's input x. `grad` is the gradient
   // that reaches x over the residual connection.
   at::Tensor NormedBackward(const at::Tensor& grad, OutputGrads grad_outputs, const at::Tensor& x,
-                            const at::Tensor& rstd, const NormedParams& params, BackwardCall* call) const;
+                            const NormedSaved& saved, const NormedParams& params, BackwardCall* call) const;
 
   // The token rows for products with the gradients of these matrices.
   ExpertRows RowsFor(const at::Tensor& tokens, const Routing& routing, const TokenDispatch& dispatch,
@@ -111,6 +114,9 @@ class NativeProducts : public NativeUnit {
     int a = -1;
     int b = -1;
   };
+  AdapterParams AdapterOf(int matrix) const {
+    return adapters_.empty() ? AdapterParams() : adapters_[matrix];
+  }
 
   const LlamaConfig config_;
   const std::vector<int> of_keys_;  // The parameters of K and V; -1 for those that the configuration lacks.

@@ -1,6 +1,9 @@
 #include "fsdp/plan/model/lora_facts.h"
 
+#include <absl/strings/match.h>
+
 #include <algorithm>
+#include <map>
 #include <utility>
 
 namespace fsdpd {
@@ -21,6 +24,18 @@ ParamFacts Adapter(std::string name, std::vector<int64_t> shape, TensorPartition
   return param;
 }
 
+// The adapters of matrices that read the same input.
+struct NarrowSizes {
+  int64_t width = 0;  // Of the input.
+  int64_t ranks = 0;  // The sum.
+};
+
+// Same text for matrices that read the same input.
+std::string InputOf(const std::string& matrix) {
+  const bool of_output = absl::EndsWith(matrix, ".wo") || absl::EndsWith(matrix, ".w2");
+  return of_output ? matrix : matrix.substr(0, matrix.rfind('.'));
+}
+
 }  // namespace
 
 bool TakesAdapter(const UnitFacts& unit, const ParamFacts& param) {
@@ -37,8 +52,9 @@ std::string LoraBName(const std::string& matrix) { return matrix + ".lora_B"; }
 void DescribeLora(const LoraConfig& lora, int64_t tokens, DType compute, ModelFacts* facts) {
   facts->choices = 0;
   for (UnitFacts& unit : facts->units) {
-    std::vector<ParamFacts> adapters;
-    int64_t elements = 0, inputs = 0, outputs = 0, of_gate_up = 0;
+    std::vector<ParamFacts> a, b;
+    std::map<std::string, NarrowSizes> inputs;
+    int64_t elements = 0, outputs = 0, of_gate_up = 0;
     for (ParamFacts& param : unit.params) {
       param.in_fp32 =
           param.fixed;  // A router's selection bias: rounding would change which experts it chooses.
@@ -48,32 +64,45 @@ void DescribeLora(const LoraConfig& lora, int64_t tokens, DType compute, ModelFa
       const bool rows = param.partition.is_partitioned() && param.partition.dim == 0;
       const bool columns = param.partition.is_partitioned() && !rows;
       const TensorPartition whole;
-      adapters.push_back(Adapter(LoraAName(param.name), {lora.rank, param.shape[1]},
-                                 columns ? param.partition : whole, LoraPart::kA));
-      elements += adapters.back().elements();
-      adapters.push_back(Adapter(LoraBName(param.name), {param.shape[0], lora.rank},
-                                 rows ? param.partition : whole, LoraPart::kB));
-      elements += adapters.back().elements();
-      inputs += param.shape[1];
+      a.push_back(Adapter(LoraAName(param.name), {lora.rank, param.shape[1]},
+                          columns ? param.partition : whole, LoraPart::kA));
+      b.push_back(Adapter(LoraBName(param.name), {param.shape[0], lora.rank}, rows ? param.partition : whole,
+                          LoraPart::kB));
+      elements += a.back().elements() + b.back().elements();
+      inputs[InputOf(param.name)].width = param.shape[1];
+      inputs[InputOf(param.name)].ranks += lora.rank;
       outputs += param.shape[0];
       if (param.name == "ffn.w1" || param.name == "ffn.w3")
         of_gate_up += lora.rank * (param.shape[0] + param.shape[1]);
     }
-    if (adapters.empty()) continue;
+    if (a.empty()) continue;
     unit.lora_scale = lora.scale();
-    unit.params.insert(unit.params.end(), adapters.begin(), adapters.end());
+    const auto count = static_cast<int>(a.size()), groups = static_cast<int>(inputs.size());
+    for (std::vector<ParamFacts>* params : {&a, &b})
+      unit.params.insert(unit.params.end(), params->begin(), params->end());
     unit.forward_flops += 2 * static_cast<double>(tokens) * static_cast<double>(elements);
     unit.selective_flops += 2 * static_cast<double>(tokens) * static_cast<double>(of_gate_up);
-    // Forward reads the input, and reads and writes the output. Backward reads the input for A's gradient and
-    // for x A^T, the gradient of the output three times, and reads and writes the gradient of the input.
+    int64_t width = 0, largest = 0;
+    for (const auto& [name, sizes] : inputs) {
+      width += sizes.width;
+      largest = std::max(largest, sizes.ranks);
+    }
+    // Forward reads the inputs, and writes the outputs, to which the products of the matrices are added.
+    // Backward does so with the gradients, and reads both again for the gradients of A and B.
     const int64_t bytes = tokens * BytesOf(compute);
-    unit.forward_bytes += bytes * (inputs + 2 * outputs);
-    unit.backward_bytes += bytes * (4 * inputs + 3 * outputs);
-    const int count = static_cast<int>(adapters.size()) / 2;
-    unit.forward_kernels += 2 * count;
-    unit.backward_kernels += 8 * count;
-    // x A^T of one matrix, and its gradient.
-    unit.workspace_bytes += 2 * tokens * lora.rank * BytesOf(compute);
+    unit.forward_bytes += bytes * (width + 2 * outputs);
+    unit.backward_bytes += bytes * (3 * width + 2 * outputs);
+    unit.forward_kernels += groups + count;
+    unit.backward_kernels += 2 * groups + 2 * count;
+    unit.workspace_bytes += 2 * bytes * largest;
+    // x A^T; selective recompute drops that of the feed-forward layer. Backward of a shared expert repeats
+    // it.
+    for (const ParamFacts& param : a) {
+      const bool of_attention = absl::StartsWith(param.name, "attention.");
+      if (of_attention || !absl::StartsWith(param.name, "ffn.shared."))
+        unit.saved_bytes.none += bytes * lora.rank;
+      if (of_attention) unit.saved_bytes.selective += bytes * lora.rank;
+    }
   }
 }
 

@@ -1,8 +1,9 @@
 // LoRA facts: which matrices get low-rank adapters, the adapters' parameters, and their cost.
 //
 // A matrix W [outputs x inputs] with an adapter computes y = x W^T + scale (x A^T) B^T, with A [rank x
-// inputs] and B [outputs x rank]. Names: "attention.wq" has "attention.wq.lora_A" and "attention.wq.lora_B",
-// which follow all parameters of the unit. Backward recomputes x A^T, so an adapter saves no activations.
+// inputs] and B [outputs x rank]. Names: "attention.wq" has "attention.wq.lora_A" and "attention.wq.lora_B".
+// All A follow the parameters of the unit, and all B follow those: the A of matrices that read the same input
+// are adjacent, and are read as one matrix.
 //
 // Tensor parallelism. With rows of W sharded, B is sharded in the same way, and every rank has A: the
 // gradient contributions of A are summed like those of norms. With columns of W sharded, A is sharded in the
