@@ -1,5 +1,6 @@
 // Initial values drawn by a GPU kernel equal the CPU's bit for bit, for shards of odd sizes and
-// tensor-parallel shards, in fp32 and split fp32; frozen weights of a LoRA job in bf16 and fp16. Built with --config=cuda; skipped without a GPU.
+// tensor-parallel shards, in fp32 and split fp32; frozen weights of a LoRA job in bf16 and fp16. Built with
+// --config=cuda; skipped without a GPU.
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 

@@ -150,7 +150,8 @@ void NativeBlock::FillGateUp(SavedActivations* saved) const {
   const at::Tensor all = TokenParts(&context()).Gather(in.y);
   in.y = at::Tensor();
   const at::Tensor read = ForExperts(all, config().experts.per_token, &context(), [&] {
-    if (HasShared()) saved->shared_gate_up = LinearForward(all, WeightsOf(SharedGateUp()));
+    if (HasShared())
+      saved->shared_gate_up = LinearForward(all, WeightsOf(SharedGateUp()), {}, &saved->shared_gate_up_low);
     const Router router = {param(p_.router), param(p_.router_bias)};
     saved->routing = Route(all, router, config().experts, saved->targets, &context());
   });
@@ -170,7 +171,7 @@ at::Tensor NativeBlock::FfnOutput(SavedActivations* of) const {
   const TokenParts parts(&context());
   const bool parted = parts.ranks() > 1;
   std::function<void(at::Tensor*)> add;
-  if (HasShared()) add = [&](at::Tensor* sum) { sum->add_(SharedOutput(saved.shared_gate_up)); };
+  if (HasShared()) add = [&](at::Tensor* sum) { sum->add_(SharedOutput(of)); };
   const at::Tensor sum =
       AtTokens({rows}, saved.routing, saved.dispatch, &context(), add, parted ? at::Tensor() : saved.middle);
   return parted ? parts.Sum(sum, saved.middle) : sum;
@@ -186,10 +187,10 @@ void NativeBlock::DropAttention(ActivationSaving saving, SavedActivations* saved
 
 void NativeBlock::DropFfn(ActivationSaving saving, SavedActivations* saved) const {
   if (saving == ActivationSaving::kAll) return;
-  saved->gate_up = saved->ffn_rstd = saved->gate_up_low = saved->w2_low = at::Tensor();
+  saved->gate_up = saved->ffn_rstd = saved->gate_up_low = at::Tensor();
   saved->routing = {};
   saved->dispatch = {};
-  saved->shared_gate_up = at::Tensor();
+  saved->shared_gate_up = saved->shared_gate_up_low = at::Tensor();
   if (saving == ActivationSaving::kInput) saved->middle = saved->wo_low = at::Tensor();
 }
 
@@ -218,10 +219,23 @@ UnitOutput NativeBlock::Forward(int slot, const UnitInput& input, ActivationSavi
 
 void NativeBlock::VisitSavedActivations(int slot, const std::function<void(at::Tensor*)>& visit) {
   SavedActivations* saved = saved_.Find(slot);
-  std::vector<at::Tensor*> tensors = {
-      &saved->x,       &saved->attention_rstd, &saved->qkv,          &saved->q,           &saved->k,
-      &saved->q_rstd,  &saved->k_rstd,         &saved->attended.out, &saved->middle,      &saved->ffn_rstd,
-      &saved->gate_up, &saved->qkv_low,        &saved->wo_low,       &saved->gate_up_low, &saved->w2_low};
+  std::vector<at::Tensor*> tensors = {&saved->x,
+                                      &saved->attention_rstd,
+                                      &saved->qkv,
+                                      &saved->q,
+                                      &saved->k,
+                                      &saved->q_rstd,
+                                      &saved->k_rstd,
+                                      &saved->attended.out,
+                                      &saved->middle,
+                                      &saved->ffn_rstd,
+                                      &saved->gate_up,
+                                      &saved->qkv_low,
+                                      &saved->wo_low,
+                                      &saved->gate_up_low,
+                                      &saved->w2_low,
+                                      &saved->shared_gate_up_low,
+                                      &saved->shared_w2_low};
   Routing& routing = saved->routing;
   TokenDispatch& dispatch = saved->dispatch;
   tensors.insert(tensors.end(), {&routing.logits, &routing.experts, &routing.counts, &routing.loads,
@@ -261,9 +275,10 @@ void NativeBlock::BackwardWeights(int slot, const ParamGrads& grads) {
   }
 }
 
-at::Tensor NativeBlock::SharedOutput(const at::Tensor& gate_up) const {
+at::Tensor NativeBlock::SharedOutput(SavedActivations* saved) const {
+  const at::Tensor& gate_up = saved->shared_gate_up;
   const Weights weights = WeightsOf({p_.shared_w2});
-  if (!weights.in_fp8()) return LinearForward(SwigluForward(gate_up), weights);
+  if (!weights.in_fp8()) return LinearForward(SwigluForward(gate_up), weights, {}, &saved->shared_w2_low);
   at::Tensor out = at::empty({gate_up.size(0), weights.all_outputs()}, gate_up.options());
   LinearForwardInto(Fp8SwigluForward(gate_up), weights, {}, out);
   return out;
@@ -272,10 +287,11 @@ at::Tensor NativeBlock::SharedOutput(const at::Tensor& gate_up) const {
 at::Tensor NativeBlock::SharedBackward(const at::Tensor& grad_sum, const BackwardCall& call,
                                        SavedActivations* saved) const {
   // Its gradient, until SwigluBackward.
-  at::Tensor product = LinearBackward(grad_sum, Transposed(WeightsOf({p_.shared_w2})));
+  AdapterBackward adapters = AdapterBackwardOf({p_.shared_w2}, std::move(saved->shared_w2_low), call.grads);
+  at::Tensor product = LinearBackward(grad_sum, Transposed(WeightsOf({p_.shared_w2})), adapters);
   at::Tensor gate_up = std::move(saved->shared_gate_up);
   SwigluBackward(product, gate_up);
-  Compute({grad_sum, std::move(product), {p_.shared_w2}, {}}, call.grads);
+  Compute({grad_sum, std::move(product), {p_.shared_w2}, {}, std::move(adapters.grad_low)}, call.grads);
   return gate_up;
 }
 
@@ -305,12 +321,14 @@ at::Tensor NativeBlock::ExpertsFfnBackward(const at::Tensor& grad, BackwardCall*
     grad_logits = RouterBackward(routing, config().experts,
                                  AtChoices(grad_weights, routing, dispatch, &context()), context());
   }
+  AdapterBackward adapters =
+      AdapterBackwardOf(SharedGateUp(), std::move(saved->shared_gate_up_low), call->grads);
   const at::Tensor sum =
       AtTokens(ExpertsInputGrads(gate_up, ends, GateUp()), routing, dispatch, &context(),
                [&](at::Tensor* of) {
                  AddRouterInputGrad(grad_logits, param(p_.router), of);
                  if (HasShared())
-                   of->add_(LinearBackward(shared_gate_up, Transposed(WeightsOf(SharedGateUp()))));
+                   of->add_(LinearBackward(shared_gate_up, Transposed(WeightsOf(SharedGateUp())), adapters));
                },
                /*addend=*/{});
   at::Tensor normed = parts.Sum(sum);  // The gradient of the normed tokens.
@@ -321,7 +339,7 @@ at::Tensor NativeBlock::ExpertsFfnBackward(const at::Tensor& grad, BackwardCall*
   const at::Tensor all = for_experts(normed, [&] {
     if (call->Into(p_.router).defined())
       GradInto(RouterMatrixGrad(grad_logits, normed), accumulate, call->Into(p_.router));
-    if (HasShared()) Compute({shared_gate_up, normed, SharedGateUp(), {}}, call->grads);
+    if (HasShared()) Compute({shared_gate_up, normed, SharedGateUp(), {}, adapters.grad_low}, call->grads);
   });
   ExpertsMatrixGrads(gate_up, RowsFor(all, routing, dispatch, GateUp()), ends, GateUp(), *call);
   saved->middle = saved->ffn_rstd = at::Tensor();
@@ -348,13 +366,11 @@ at::Tensor NativeBlock::FfnBackward(const at::Tensor& grad, BackwardCall* call,
   if (HasExperts()) return ExpertsFfnBackward(grad, call, saved);
   if (ReadsRounded({p_.w2}) && ReadsRounded(GateUp())) return Fp8FfnBackward(grad, call, saved);
   at::Tensor grad_sum = TokenParts(&context()).PartsWithOwn(grad);
-  at::Tensor grad_low;
-  at::Tensor product = ProductBackward(grad_sum, p_.w2, &grad_low);  // Its gradient, until SwigluBackward.
+  AdapterBackward adapters = AdapterBackwardOf({p_.w2}, std::move(saved->w2_low), call->grads);
+  at::Tensor product = ProductBackward(grad_sum, p_.w2, &adapters);  // Its gradient, until SwigluBackward.
   at::Tensor gate_up = std::move(saved->gate_up);                    // Gradients after it.
   SwigluBackward(product, gate_up);
-  AddOverlapped(
-      {std::move(grad_sum), std::move(product), {p_.w2}, {}, std::move(saved->w2_low), std::move(grad_low)},
-      call);
+  AddOverlapped({std::move(grad_sum), std::move(product), {p_.w2}, {}, std::move(adapters.grad_low)}, call);
   at::Tensor grad_middle = NormedBackward(grad, {std::move(gate_up)}, saved->middle,
                                           {&saved->ffn_rstd, &saved->gate_up_low}, FfnInputs(), call);
   saved->middle = saved->ffn_rstd = at::Tensor();
@@ -364,15 +380,11 @@ at::Tensor NativeBlock::FfnBackward(const at::Tensor& grad, BackwardCall* call,
 at::Tensor NativeBlock::AttentionHalfBackward(const at::Tensor& grad, BackwardCall* call,
                                               SavedActivations* saved) const {
   at::Tensor grad_sum = TokenParts(&context()).PartsWithOwn(grad);
-  at::Tensor grad_low;
-  at::Tensor grad_out = ProductBackward(grad_sum, p_.wo, &grad_low).view(saved->attended.out.sizes());
-  AddOverlapped({std::move(grad_sum),
-                 FlatTokens(saved->attended.out),
-                 {p_.wo},
-                 {},
-                 std::move(saved->wo_low),
-                 std::move(grad_low)},
-                call);
+  AdapterBackward adapters = AdapterBackwardOf({p_.wo}, std::move(saved->wo_low), call->grads);
+  at::Tensor grad_out = ProductBackward(grad_sum, p_.wo, &adapters).view(saved->attended.out.sizes());
+  AddOverlapped(
+      {std::move(grad_sum), FlatTokens(saved->attended.out), {p_.wo}, {}, std::move(adapters.grad_low)},
+      call);
   FillQk(saved);
   AttentionInput of = AttendBackward(std::move(grad_out), *saved);
   saved->attended = {};

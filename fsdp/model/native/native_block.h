@@ -96,11 +96,13 @@ class NativeBlock : public NativeProducts {
     TokenDispatch dispatch;
     at::Tensor shared_gate_up;  // Of the shared expert, [tokens x 2 of its width].
     at::Tensor gate_up;         // [tokens (with experts: rows) x 2 intermediate]
-    // Of the adapters (LoraAdapters).
+    // Of the adapters (LoraAdapters). Without recomputation of the outputs, w2's are kept in every mode.
     at::Tensor qkv_low;
     at::Tensor wo_low;
     at::Tensor gate_up_low;
     at::Tensor w2_low;
+    at::Tensor shared_gate_up_low;
+    at::Tensor shared_w2_low;
   };
 
   static Params Find(const NativeBlock& block);
@@ -150,7 +152,7 @@ class NativeBlock : public NativeProducts {
   at::Tensor Fp8FfnBackward(const at::Tensor& grad, BackwardCall* call, SavedActivations* saved) const;
   at::Tensor ExpertsFfnBackward(const at::Tensor& grad, BackwardCall* call, SavedActivations* saved) const;
   // The shared expert: its output, and the backward from its output to gate and up.
-  at::Tensor SharedOutput(const at::Tensor& gate_up) const;
+  at::Tensor SharedOutput(SavedActivations* saved) const;
   at::Tensor SharedBackward(const at::Tensor& grad_sum, const BackwardCall& call,
                             SavedActivations* saved) const;
   at::Tensor AttentionHalfBackward(const at::Tensor& grad, BackwardCall* call, SavedActivations* saved) const;

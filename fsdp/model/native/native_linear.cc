@@ -56,6 +56,13 @@ bool ProductInto(const at::Tensor& residual, const at::Tensor& x, const at::Tens
   return kernels::AddProduct(args, kernels::CurrentStream(x.get_device()));
 }
 
+Matrices Defined(const Matrices& tensors) {
+  Matrices found;
+  std::copy_if(tensors.begin(), tensors.end(), std::back_inserter(found),
+               [](const at::Tensor& of) { return of.defined(); });
+  return found;
+}
+
 // Calls run(matrix, its columns of outputs, its columns of `low`) for each matrix with an adapter.
 template <typename Run>
 void ForEachAdapter(const Weights& weights, const at::Tensor& outputs, const at::Tensor& low, Run run) {
@@ -71,9 +78,7 @@ void ForEachAdapter(const Weights& weights, const at::Tensor& outputs, const at:
 }
 
 at::Tensor AllA(const LoraAdapters& adapters) {
-  Matrices a;
-  std::copy_if(adapters.a.begin(), adapters.a.end(), std::back_inserter(a),
-               [](const at::Tensor& of) { return of.defined(); });
+  const Matrices a = Defined(adapters.a);
   const at::Tensor one = AsOne(a);
   return one.defined() ? one : at::cat(a);
 }
@@ -87,9 +92,13 @@ void LowInto(const at::Tensor& x, const Weights& weights, const at::Tensor& into
   ProductTimes(weights.adapters.scale, x, AllA(weights.adapters).t(), into);
 }
 
-void GradLowInto(const at::Tensor& grad_out, const Weights& weights, const at::Tensor& into) {
-  ForEachAdapter(weights, grad_out, into, [&](size_t i, const at::Tensor& grad, const at::Tensor& own) {
-    ProductTimes(weights.adapters.scale, grad, weights.adapters.b[i], own);
+void NarrowBackward(const at::Tensor& grad_out, const Weights& weights, const AdapterBackward& of) {
+  ForEachAdapter(weights, grad_out, of.grad_low,
+                 [&](size_t i, const at::Tensor& grad, const at::Tensor& own) {
+                   ProductTimes(weights.adapters.scale, grad, weights.adapters.b[i], own);
+                 });
+  ForEachAdapter(weights, grad_out, of.low, [&](size_t i, const at::Tensor& grad, const at::Tensor& own) {
+    WeightGradInto(grad, own, of.accumulate, of.b_into[i]);
   });
 }
 
@@ -203,6 +212,11 @@ at::Tensor Weights::EmptyLow(const at::Tensor& rows) const {
   return at::empty({rows.size(0), adapters.ranks()}, rows.options());
 }
 
+AdapterBackward AdapterBackward::Part(int64_t begin, int64_t rows) const {
+  if (!low.defined()) return {};
+  return {low.narrow(0, begin, rows), grad_low.narrow(0, begin, rows), b_into, accumulate};
+}
+
 Weights Transposed(Weights weights) {
   if (weights.in_fp8()) weights.transposed = Fp8Transposed(weights.fp8);
   return weights;
@@ -212,9 +226,8 @@ void LinearForwardInto(const at::Tensor& x, const Weights& weights, const Matric
                        const at::Tensor& low) {
   if (weights.in_fp8()) return LinearForwardInto(Fp8Rows(x), weights, biases, into);
   if (!weights.adapted()) return PlainForwardInto(x, weights.plain, biases, /*accumulate=*/false, into);
-  const at::Tensor narrow = low.defined() ? low : weights.EmptyLow(x);
-  LowInto(x, weights, narrow);
-  AdaptersForwardInto(narrow, weights, biases, into);
+  LowInto(x, weights, low);
+  AdaptersForwardInto(low, weights, biases, into);
   PlainForwardInto(x, weights.plain, /*biases=*/{}, /*accumulate=*/true, into);
 }
 
@@ -227,9 +240,11 @@ void LinearForwardInto(const Fp8& x, const Weights& weights, const Matrices& bia
   }
 }
 
-at::Tensor LinearForward(const at::Tensor& x, const Weights& weights, const Matrices& biases) {
+at::Tensor LinearForward(const at::Tensor& x, const Weights& weights, const Matrices& biases,
+                         at::Tensor* low) {
   at::Tensor y = at::empty({x.size(0), weights.all_outputs()}, x.options());
-  LinearForwardInto(x, weights, biases, y);
+  if (low != nullptr) *low = weights.EmptyLow(x);
+  LinearForwardInto(x, weights, biases, y, low != nullptr ? *low : at::Tensor());
   return y;
 }
 
@@ -241,9 +256,8 @@ at::Tensor AddLinear(const at::Tensor& residual, const at::Tensor& x, const Weig
     if (!ProductInto(addend, of, matrix, sum)) at::addmm_out(sum, addend, of, matrix.t());
   };
   if (weights.adapted()) {
-    const at::Tensor narrow = low.defined() ? low : weights.EmptyLow(x);
-    LowInto(x, weights, narrow);
-    add(residual, narrow, weights.adapters.b[0]);
+    LowInto(x, weights, low);
+    add(residual, low, weights.adapters.b[0]);
   }
   add(weights.adapted() ? sum : residual, x, weights.plain[0]);
   return sum;
@@ -256,13 +270,12 @@ at::Tensor AddLinear(const at::Tensor& residual, const Fp8& x, const Weights& ma
 }
 
 void LinearBackwardInto(const at::Tensor& grad_out, const Weights& weights, at::Tensor into,
-                        const at::Tensor& grad_low) {
+                        const AdapterBackward& adapters) {
   FSDPD_CHECK(grad_out.size(1) == weights.all_outputs());
   if (weights.in_fp8()) return LinearBackwardInto(Fp8Rows(grad_out, weights.fp8.scales), weights, into);
   if (weights.adapted()) {
-    const at::Tensor narrow = grad_low.defined() ? grad_low : weights.EmptyLow(grad_out);
-    GradLowInto(grad_out, weights, narrow);
-    at::mm_out(into, narrow, AllA(weights.adapters));
+    NarrowBackward(grad_out, weights, adapters);
+    at::mm_out(into, adapters.grad_low, AllA(weights.adapters));
   }
   PlainBackwardInto(grad_out, weights.plain, /*accumulate=*/weights.adapted(), into);
 }
@@ -272,9 +285,10 @@ void LinearBackwardInto(const Fp8& grad_out, const Weights& weights, at::Tensor 
   Fp8ProductInto(grad_out, weights.transposed, /*addend=*/{}, into);
 }
 
-at::Tensor LinearBackward(const at::Tensor& grad_out, const Weights& weights) {
+at::Tensor LinearBackward(const at::Tensor& grad_out, const Weights& weights,
+                          const AdapterBackward& adapters) {
   at::Tensor grad = at::empty({grad_out.size(0), weights.inputs()}, grad_out.options());
-  LinearBackwardInto(grad_out, weights, grad);
+  LinearBackwardInto(grad_out, weights, grad, adapters);
   return grad;
 }
 
@@ -296,20 +310,15 @@ void LinearGradsInto(const at::Tensor& grad_out, const at::Tensor& x, const std:
   }
 }
 
-void AdapterGradsInto(const at::Tensor& grad_out, const at::Tensor& x, const Weights& weights, at::Tensor low,
-                      at::Tensor grad_low, bool accumulate, const Matrices& a_into, const Matrices& b_into) {
-  if (!low.defined()) LowInto(x, weights, low = weights.EmptyLow(x));
-  if (!grad_low.defined()) GradLowInto(grad_out, weights, grad_low = weights.EmptyLow(grad_out));
-  ForEachAdapter(weights, grad_out, low, [&](size_t i, const at::Tensor& grad, const at::Tensor& own) {
-    WeightGradInto(grad, own, accumulate, b_into[i]);
-  });
-  Matrices all;
-  ForEachAdapter(weights, grad_out, grad_low,
-                 [&](size_t i, const at::Tensor&, const at::Tensor&) { all.push_back(a_into[i]); });
-  if (const at::Tensor one = AsOne(all); one.defined()) return WeightGradInto(grad_low, x, accumulate, one);
-  ForEachAdapter(weights, grad_out, grad_low, [&](size_t i, const at::Tensor&, const at::Tensor& own) {
-    WeightGradInto(own, x, accumulate, a_into[i]);
-  });
+void AdapterInputGradsInto(const at::Tensor& grad_low, const at::Tensor& x, bool accumulate,
+                           const Matrices& into) {
+  const Matrices own = Defined(into);
+  if (const at::Tensor one = AsOne(own); one.defined()) return WeightGradInto(grad_low, x, accumulate, one);
+  int64_t begin = 0;
+  for (const at::Tensor& a_into : own) {
+    WeightGradInto(grad_low.narrow(1, begin, a_into.size(0)), x, accumulate, a_into);
+    begin += a_into.size(0);
+  }
 }
 
 void LinearGradsInto(const Fp8& grad_out, const Fp8& x, const std::vector<int64_t>& outputs, bool accumulate,

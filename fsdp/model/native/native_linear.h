@@ -53,6 +53,16 @@ struct Weights {
   at::Tensor EmptyLow(const at::Tensor& rows) const;
 };
 
+// What the backward of weights with adapters computes in the pass over the gradient of their outputs.
+struct AdapterBackward {
+  at::Tensor low;       // Of the forward.
+  at::Tensor grad_low;  // From EmptyLow; receives it.
+  Matrices b_into;      // Gradients of B, one per matrix; added to with `accumulate`.
+  bool accumulate = false;
+
+  AdapterBackward Part(int64_t begin, int64_t rows) const;
+};
+
 // Concatenates the row scales of several matrices.
 at::Tensor JoinedScales(const std::vector<at::Tensor>& scales);
 
@@ -65,7 +75,7 @@ enum class Operands { kUnchanged, kFp8 };
 at::Tensor AsOne(const Matrices& matrices);
 
 // `into`: [rows x outputs of all matrices], contiguous. x: [rows x inputs]. `biases`: one per matrix,
-// undefined for a matrix without; or empty. `low`: from EmptyLow, if the caller needs it.
+// undefined for a matrix without; or empty. `low`: from EmptyLow; defined if the weights have adapters.
 void LinearForwardInto(const at::Tensor& x, const Weights& weights, const Matrices& biases, at::Tensor into,
                        const at::Tensor& low = {});
 // With x already in FP8 (like all overloads below that take Fp8): the weights must be FP8 too.
@@ -73,9 +83,12 @@ void LinearForwardInto(const Fp8& x, const Weights& weights, const Matrices& bia
 
 int64_t OutputsOf(const Matrices& matrices);
 
-at::Tensor LinearForward(const at::Tensor& x, const Weights& weights, const Matrices& biases = {});
+// `low`: set if the weights have adapters.
+at::Tensor LinearForward(const at::Tensor& x, const Weights& weights, const Matrices& biases = {},
+                         at::Tensor* low = nullptr);
 
-// residual + x matrix^T, rounded once; with an adapter, its sum with the residual is rounded before. Contiguous.
+// residual + x matrix^T, rounded once; with an adapter, its sum with the residual is rounded before.
+// Contiguous.
 at::Tensor AddLinear(const at::Tensor& residual, const at::Tensor& x, const Weights& matrix,
                      const at::Tensor& low = {});
 at::Tensor AddLinear(const at::Tensor& residual, const Fp8& x, const Weights& matrix);
@@ -83,9 +96,10 @@ at::Tensor AddLinear(const at::Tensor& residual, const Fp8& x, const Weights& ma
 // The gradient of x. `grad_out`: gradient of LinearForward's result; if FP8, multiplied by the weights'
 // scales. REQUIRES: the weights are Transposed.
 void LinearBackwardInto(const at::Tensor& grad_out, const Weights& weights, at::Tensor into,
-                        const at::Tensor& grad_low = {});
+                        const AdapterBackward& adapters = {});
 void LinearBackwardInto(const Fp8& grad_out, const Weights& weights, at::Tensor into);
-at::Tensor LinearBackward(const at::Tensor& grad_out, const Weights& weights);
+at::Tensor LinearBackward(const at::Tensor& grad_out, const Weights& weights,
+                          const AdapterBackward& adapters = {});
 
 // Gradients of matrices and biases, with the semantics of WeightGradInto and BiasGradInto (native_ops.h).
 // `outputs`: per matrix, including frozen ones, which are undefined in `into`. `x_largest`: as for
@@ -93,10 +107,9 @@ at::Tensor LinearBackward(const at::Tensor& grad_out, const Weights& weights);
 void LinearGradsInto(const at::Tensor& grad_out, const at::Tensor& x, const std::vector<int64_t>& outputs,
                      bool accumulate, const Matrices& into, const Matrices& biases_into = {},
                      Operands operands = Operands::kUnchanged, const at::Tensor& x_largest = {});
-// Gradients of the weights' adapters; `a_into` and `b_into` have one tensor per matrix. `low` and `grad_low` are
-// computed here if undefined.
-void AdapterGradsInto(const at::Tensor& grad_out, const at::Tensor& x, const Weights& weights, at::Tensor low,
-                      at::Tensor grad_low, bool accumulate, const Matrices& a_into, const Matrices& b_into);
+// Gradients of the A of the weights' adapters: `into` has one tensor per matrix.
+void AdapterInputGradsInto(const at::Tensor& grad_low, const at::Tensor& x, bool accumulate,
+                           const Matrices& into);
 // Gradients of the matrices, from the Fp8Columns of both operands.
 void LinearGradsInto(const Fp8& grad_out, const Fp8& x, const std::vector<int64_t>& outputs, bool accumulate,
                      const Matrices& into);

@@ -208,17 +208,17 @@ Matrices Merged(Matrices matrices, const LoraAdapters& adapters) {
 }
 
 TEST(NativeLinear, AdaptersAddToTheirMatrices) {
-  const at::Tensor x = at::randn({6, kInputs}), grad = at::randn({6, 8});
+  const at::Tensor x = at::randn({6, kInputs});
   const Matrices biases = {at::Tensor(), at::randn({kOutputs[1]}), at::randn({kOutputs[2]})};
   for (const int64_t padding : {0, 3}) {
     const Weights weights(InARow(padding), TwoAdapters(padding));
     const Matrices merged = Merged(weights.plain, weights.adapters);
-    ExpectNear(LinearForward(x, weights), LinearForward(x, merged));
-    ExpectNear(LinearForward(x, weights, biases), LinearForward(x, merged, biases));
-    ExpectNear(LinearBackward(grad, weights), LinearBackward(grad, merged));
+    at::Tensor low;
+    ExpectNear(LinearForward(x, weights, {}, &low), LinearForward(x, merged));
+    ExpectNear(LinearForward(x, weights, biases, &low), LinearForward(x, merged, biases));
     const at::Tensor residual = at::randn({6, kOutputs[0]});
     const Weights first({weights.plain[0]}, {{weights.adapters.a[0]}, {weights.adapters.b[0]}, 0.5});
-    ExpectNear(AddLinear(residual, x, first), AddLinear(residual, x, Matrices{merged[0]}));
+    ExpectNear(AddLinear(residual, x, first, first.EmptyLow(x)), AddLinear(residual, x, Matrices{merged[0]}));
   }
 }
 
@@ -227,14 +227,16 @@ TEST(NativeLinear, AdaptersHaveTheGradientsOfMergedMatrices) {
   for (const int64_t padding : {0, 3}) {
     const Weights weights(InARow(padding), TwoAdapters(padding));
     const LoraAdapters& adapters = weights.adapters;
-    at::Tensor low = weights.EmptyLow(x), grad_low = weights.EmptyLow(x);
-    at::Tensor y = at::empty({6, 8}), dx = at::empty({6, kInputs});
-    LinearForwardInto(x, weights, {}, y, low);
-    LinearBackwardInto(grad, weights, dx, grad_low);
     const LoraAdapters a_into = TwoAdapters(padding);
     const Matrices b_into = {at::full_like(adapters.b[0], 7.0), {}, at::full_like(adapters.b[2], 7.0)};
-    AdapterGradsInto(grad, x, weights, low, grad_low, /*accumulate=*/false, a_into.a, b_into);
-    AdapterGradsInto(grad, x, weights, {}, {}, /*accumulate=*/true, a_into.a, b_into);
+    AdapterBackward backward = {{}, weights.EmptyLow(x), b_into};
+    LinearForward(x, weights, {}, &backward.low);
+    for (const bool accumulate : {false, true}) {
+      backward.accumulate = accumulate;
+      ExpectNear(LinearBackward(grad, weights, backward),
+                 LinearBackward(grad, Merged(weights.plain, adapters)));
+      AdapterInputGradsInto(backward.grad_low, x, accumulate, a_into.a);
+    }
     int64_t begin = 0;
     for (size_t i = 0; i < kOutputs.size(); begin += kOutputs[i++]) {
       if (!adapters.a[i].defined()) continue;

@@ -3,10 +3,12 @@
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -59,6 +61,41 @@ TEST_P(NativeOpsCuda, LinearForwardAndAddLinearEqualCpu) {
       EXPECT_TRUE(cuda_residual.cpu().equal(residual));
       ExpectNear(LinearForward(x.cuda(), Matrices{matrix(weight.cuda())}),
                  LinearForward(Exact(x), Matrices{matrix(Exact(weight))}));
+    }
+  }
+}
+
+// Two adapters, adjacent.
+TEST_P(NativeOpsCuda, AdaptersEqualCpu) {
+  struct Case {
+    int64_t tokens, inputs, outputs, rank;
+  };
+  for (const auto& [tokens, inputs, outputs, rank] :
+       {Case{1, 8, 8, 8}, Case{70, 64, 520, 8}, Case{33, 16, 24, 12}, Case{33, 16, 23, 1}}) {
+    const at::Tensor x = Random({tokens, inputs}), grad = Random({tokens, 2 * outputs});
+    const at::Tensor matrices = Random({2, outputs, inputs}), a = Random({2, rank, inputs}),
+                     b = Random({2, outputs, rank});
+    const auto run = [&](const std::function<at::Tensor(const at::Tensor&)>& to, at::ScalarType grads) {
+      const at::Tensor w = to(matrices), all_a = to(a), all_b = to(b);
+      const Weights weights({w[0], w[1]}, {{all_a[0], all_a[1]}, {all_b[0], all_b[1]}, 0.25});
+      const at::Tensor a_into = at::full_like(all_a, 3.0, grads), b_into = at::full_like(all_b, 3.0, grads);
+      AdapterBackward backward = {{}, weights.EmptyLow(to(x)), {b_into[0], b_into[1]}};
+      const at::Tensor y = LinearForward(to(x), weights, {}, &backward.low);
+      at::Tensor dx;
+      for (const bool accumulate : {false, true}) {
+        backward.accumulate = accumulate;
+        dx = LinearBackward(to(grad), weights, backward);
+        AdapterInputGradsInto(backward.grad_low, to(x), accumulate, {a_into[0], a_into[1]});
+      }
+      return std::vector<at::Tensor>{y, dx, a_into, b_into, backward.low, backward.grad_low};
+    };
+    for (const at::ScalarType grads : {at::kFloat, GetParam()}) {
+      const auto got = run([](const at::Tensor& of) { return of.cuda(); }, grads);
+      const auto want = run(Exact, at::kDouble);
+      for (size_t i = 0; i < got.size(); ++i) {
+        SCOPED_TRACE(::testing::Message() << i << " of " << tokens << "x" << outputs << " rank " << rank);
+        ExpectNear(got[i], want[i]);
+      }
     }
   }
 }

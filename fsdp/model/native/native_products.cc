@@ -135,14 +135,23 @@ at::Tensor NativeProducts::NormedProduct(const at::Tensor& x, const NormedParams
   return outputs;
 }
 
+AdapterBackward NativeProducts::AdapterBackwardOf(const std::vector<int>& matrices, at::Tensor low,
+                                                  const ParamGrads& grads) const {
+  if (!low.defined()) return {};
+  Matrices b_into;
+  for (const int matrix : matrices) b_into.push_back(OwnGrad(AdapterOf(matrix).b, grads));
+  at::Tensor grad_low = at::empty_like(low);
+  return {std::move(low), std::move(grad_low), std::move(b_into), grads.accumulate};
+}
+
 at::Tensor NativeProducts::ProductBackward(const at::Tensor& grad_sum, int matrix,
-                                           at::Tensor* grad_low) const {
+                                           AdapterBackward* adapters) const {
   const Weights weights = Transposed(WeightsOf({matrix}));
   at::Tensor grad = at::empty({grad_sum.size(0), weights.inputs()}, grad_sum.options());
-  *grad_low = weights.EmptyLow(grad_sum);
   TokenParts(&context()).Gather(grad_sum, [&](int64_t begin, int64_t rows) {
     LinearBackwardInto(grad_sum.narrow(0, begin, rows), weights, grad.narrow(0, begin, rows),
-                       PartOf(*grad_low, begin, rows));
+                       adapters->Part(begin, rows));
+    adapters->accumulate = true;
   });
   return grad;
 }
@@ -156,12 +165,12 @@ at::Tensor NativeProducts::NormedBackward(const at::Tensor& grad, OutputGrads gr
   const bool rounded = grad_outputs.rows.defined();
   const int64_t tokens = (rounded ? grad_outputs.rows.values : grad_outputs.plain).size(0);
   at::Tensor all = at::empty({tokens, x.size(1)}, x.options());
-  at::Tensor grad_low = weights.EmptyLow(all);
+  AdapterBackward adapters = AdapterBackwardOf(params.matrices, std::move(*saved.low), call->grads);
   const at::Tensor grad_normed = parts.Sum(all, [&](int64_t begin, int64_t rows) {
     const at::Tensor into = all.narrow(0, begin, rows);
     if (rounded) return LinearBackwardInto(grad_outputs.rows.Part(begin, rows), weights, into);
-    LinearBackwardInto(grad_outputs.plain.narrow(0, begin, rows), weights, into,
-                       PartOf(grad_low, begin, rows));
+    LinearBackwardInto(grad_outputs.plain.narrow(0, begin, rows), weights, into, adapters.Part(begin, rows));
+    adapters.accumulate = true;
   });
   grad_outputs.rows = weights.transposed = {};
   at::Tensor largest;
@@ -176,8 +185,7 @@ at::Tensor NativeProducts::NormedBackward(const at::Tensor& grad, OutputGrads gr
        std::move(all),
        params.matrices,
        params.biases,
-       std::move(*saved.low),
-       std::move(grad_low),
+       std::move(adapters.grad_low),
        std::move(grad_outputs.columns),
        {},
        std::move(largest)},
@@ -225,20 +233,21 @@ void NativeProducts::ExpertsMatrixGrads(const ExpertRows& grad_out, const Expert
   ExpertsGradsInto(grad_out.from, rows.from, ends, outputs, accumulate, into);
 }
 
+at::Tensor NativeProducts::OwnGrad(int index, const ParamGrads& grads) const {
+  if (index < 0) return {};
+  const at::Tensor& all = grads.into[index];
+  if (all.defined() && !grads.accumulate && HasRemoteRows(index)) all.zero_();
+  return LocalRows(index, all);
+}
+
 void NativeProducts::Compute(const MatrixGrads& product, const ParamGrads& grads) const {
   std::vector<int64_t> outputs;
   std::vector<at::Tensor> into, biases_into;
-  const auto own = [&](int index) {
-    if (index < 0) return at::Tensor();
-    const at::Tensor& all = grads.into[index];
-    if (all.defined() && !grads.accumulate && HasRemoteRows(index)) all.zero_();
-    return LocalRows(index, all);
-  };
   for (const int matrix : product.matrices) {
     outputs.push_back(LocalRows(matrix, param(matrix)).size(0));
-    into.push_back(own(matrix));
+    into.push_back(OwnGrad(matrix, grads));
   }
-  for (const int bias : product.biases) biases_into.push_back(own(bias));
+  for (const int bias : product.biases) biases_into.push_back(OwnGrad(bias, grads));
   if (product.grad_out_columns.defined() || product.x_columns.defined()) {
     const auto columns = [](const Fp8& made, const at::Tensor& of, const at::Tensor& largest) {
       return made.defined() ? made : Fp8Columns(of, largest);
@@ -251,16 +260,10 @@ void NativeProducts::Compute(const MatrixGrads& product, const ParamGrads& grads
   }
   LinearGradsInto(product.grad_out, product.x, outputs, grads.accumulate, into, biases_into,
                   InFp8(product.matrices) ? Operands::kFp8 : Operands::kUnchanged, product.x_largest);
-  const Weights weights = WeightsOf(product.matrices);
-  if (!weights.adapted()) return;
-  Matrices a_into, b_into;
-  for (const int matrix : product.matrices) {
-    const AdapterParams of = AdapterOf(matrix);
-    a_into.push_back(of.a < 0 ? at::Tensor() : grads.into[of.a]);
-    b_into.push_back(own(of.b));
-  }
-  AdapterGradsInto(product.grad_out, product.x, weights, product.low, product.grad_low, grads.accumulate,
-                   a_into, b_into);
+  if (!product.grad_low.defined()) return;
+  Matrices a_into;
+  for (const int matrix : product.matrices) a_into.push_back(OwnGrad(AdapterOf(matrix).a, grads));
+  AdapterInputGradsInto(product.grad_low, product.x, grads.accumulate, a_into);
 }
 
 void NativeProducts::Add(MatrixGrads product, BackwardCall* call) const {

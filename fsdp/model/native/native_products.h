@@ -26,8 +26,7 @@ class NativeProducts : public NativeUnit {
     at::Tensor x;
     std::vector<int> matrices;  // Parameter indices, like biases.
     std::vector<int> biases;
-    at::Tensor low = {};  // Of adapters, like grad_low: computed from x and grad_out if undefined.
-    at::Tensor grad_low = {};
+    at::Tensor grad_low = {};   // Of adapters.
     Fp8 grad_out_columns = {};  // Already quantized operands, in place of grad_out or x.
     Fp8 x_columns = {};
     at::Tensor x_largest = {};  // From RmsNormBackward.
@@ -83,7 +82,7 @@ class NativeProducts : public NativeUnit {
   // residual + x matrix^T, summed over the tensor-parallel shards of both.
   at::Tensor AddProduct(const at::Tensor& residual, const at::Tensor& x, int matrix, at::Tensor* low) const;
   // The gradient of x of the product x matrix^T, for all tokens. `grad_sum` initially has this rank's tokens.
-  at::Tensor ProductBackward(const at::Tensor& grad_sum, int matrix, at::Tensor* grad_low) const;
+  at::Tensor ProductBackward(const at::Tensor& grad_sum, int matrix, AdapterBackward* adapters) const;
   // From the gradient of the matrices' outputs to the gradient of the norm's input x. `grad` is the gradient
   // that reaches x over the residual connection.
   at::Tensor NormedBackward(const at::Tensor& grad, OutputGrads grad_outputs, const at::Tensor& x,
@@ -105,9 +104,14 @@ class NativeProducts : public NativeUnit {
   // Overlapped with the next communication, or deferred.
   void AddOverlapped(MatrixGrads product, BackwardCall* call) const;
   void Compute(const MatrixGrads& product, const ParamGrads& grads) const;
+  // For the backward of these matrices, given `low` of the forward.
+  AdapterBackward AdapterBackwardOf(const std::vector<int>& matrices, at::Tensor low,
+                                    const ParamGrads& grads) const;
 
  private:
   bool HasRemoteRows(int index) const;
+  // LocalRows of the parameter's gradient; the other rows are zero.
+  at::Tensor OwnGrad(int index, const ParamGrads& grads) const;
 
   // Of the adapter of a matrix; -1: it has none.
   struct AdapterParams {

@@ -36,6 +36,14 @@ std::string InputOf(const std::string& matrix) {
   return of_output ? matrix : matrix.substr(0, matrix.rfind('.'));
 }
 
+// x A^T. Recompute repeats it with the outputs of the matrix, except for those of the last one, w2.
+void CountSaved(const std::string& matrix, int64_t bytes, SavedBytes* saved) {
+  const bool is_last = absl::EndsWith(matrix, ".w2");
+  saved->none += bytes;
+  if (is_last || absl::StartsWith(matrix, "attention.")) saved->selective += bytes;
+  if (is_last) saved->full += bytes;
+}
+
 }  // namespace
 
 bool TakesAdapter(const UnitFacts& unit, const ParamFacts& param) {
@@ -72,6 +80,7 @@ void DescribeLora(const LoraConfig& lora, int64_t tokens, DType compute, ModelFa
       inputs[InputOf(param.name)].width = param.shape[1];
       inputs[InputOf(param.name)].ranks += lora.rank;
       outputs += param.shape[0];
+      CountSaved(param.name, tokens * lora.rank * BytesOf(compute), &unit.saved_bytes);
       if (param.name == "ffn.w1" || param.name == "ffn.w3")
         of_gate_up += lora.rank * (param.shape[0] + param.shape[1]);
     }
@@ -95,14 +104,6 @@ void DescribeLora(const LoraConfig& lora, int64_t tokens, DType compute, ModelFa
     unit.forward_kernels += groups + count;
     unit.backward_kernels += 2 * groups + 2 * count;
     unit.workspace_bytes += 2 * bytes * largest;
-    // x A^T; selective recompute drops that of the feed-forward layer. Backward of a shared expert repeats
-    // it.
-    for (const ParamFacts& param : a) {
-      const bool of_attention = absl::StartsWith(param.name, "attention.");
-      if (of_attention || !absl::StartsWith(param.name, "ffn.shared."))
-        unit.saved_bytes.none += bytes * lora.rank;
-      if (of_attention) unit.saved_bytes.selective += bytes * lora.rank;
-    }
   }
 }
 
