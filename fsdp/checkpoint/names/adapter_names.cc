@@ -3,8 +3,9 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/strip.h>
 
-#include <map>
+#include <algorithm>
 #include <set>
+#include <variant>
 
 #include "base/check.h"
 #include "fsdp/plan/model/describe_model.h"
@@ -21,17 +22,19 @@ std::string ModuleOf(absl::string_view theirs) {
   return std::string(theirs);
 }
 
-// Full names of modules, by our matrix.
-std::map<std::string, std::string> ModulesOf(const ModelConfig& model) {
-  std::map<std::string, std::string> modules;
-  for (const NamedParam& param : ParamsOf(model, Naming::kTransformers))
-    modules.emplace(param.ours, ModuleOf(param.theirs));
-  return modules;
-}
-
 std::string LastPart(const std::string& module) { return module.substr(module.rfind('.') + 1); }
 
 }  // namespace
+
+std::map<std::string, std::string> ModulesOf(const ModelConfig& model) {
+  ModelConfig one_expert = model;
+  if (auto* llama = std::get_if<LlamaConfig>(&one_expert))
+    llama->experts.count = std::min<int64_t>(llama->experts.count, 1);
+  std::map<std::string, std::string> modules;
+  for (const NamedParam& param : ParamsOf(one_expert, Naming::kTransformers))
+    modules.emplace(param.ours, ModuleOf(param.theirs));
+  return modules;
+}
 
 std::vector<NamedParam> AdapterParamsOf(const ModelConfig& model, const LoraConfig& lora) {
   ModelFacts facts = DescribeModel(model, 1, 1, DType::kFp32);

@@ -4,12 +4,17 @@
 // Pure functions.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
 #include "fsdp/checkpoint/names/tensor_names.h"
 
 namespace fsdpd {
+
+// The module of each parameter in transformers, by our name: "model.layers.0.self_attn.q_proj" for
+// "layer.0.attention.wq". For experts, the module of the first one.
+std::map<std::string, std::string> ModulesOf(const ModelConfig& model);
 
 // The two matrices of each adapter, in the model's order. REQUIRES: the model is of the Llama family, and
 // `lora` is enabled.

@@ -1,9 +1,13 @@
 // Rules of train.lora: its fields, and what it does not support.
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
 
 #include <algorithm>
+#include <map>
 #include <string>
+#include <vector>
 
+#include "fsdp/checkpoint/names/adapter_names.h"
 #include "fsdp/plan/model/describe_model.h"
 #include "fsdp/plan/model/lora_facts.h"
 #include "fsdp/plan/rules/rule_table.h"
@@ -13,34 +17,84 @@ namespace {
 
 bool HasLora(const Facts& f) { return f.job.train().has_lora(); }
 
-// A pattern that matches no matrix is a typo, or names a parameter that cannot have an adapter.
+constexpr size_t kMaxSuggestions = 12;  // As many as a model has kinds of matrices with adapters.
+constexpr char kPeftAllLinear[] = "all-linear";
+
+// Whether a pattern that is not one of ours can mean this parameter: by the end of its name ("wq"), or by its
+// module in transformers, as in PEFT's target_modules ("q_proj").
+bool IsMeant(const std::string& pattern, const std::string& name, const std::string& module) {
+  const std::string end = absl::StrCat("*.", pattern);
+  return MatchesPattern(name, pattern) || MatchesPattern(name, end) || MatchesPattern(module, pattern) ||
+         MatchesPattern(module, end);
+}
+
+// A pattern that matches no matrix is a typo, a name of PEFT, or names a parameter that cannot have an
+// adapter.
+Finding MissedTarget(const ModelFacts& model, const std::map<std::string, std::string>& modules,
+                     const std::string& pattern) {
+  struct Matrices {
+    size_t count = 0;
+    std::vector<std::string> meant;  // Full names.
+  };
+  std::map<std::string, Matrices> by_name;  // By the name within a layer: "attention.wq".
+  std::string other;                        // A parameter that is meant and cannot have an adapter.
+  for (const UnitFacts& unit : model.units) {
+    for (const ParamFacts& param : unit.params) {
+      const std::string name = FullName(unit, param);
+      const auto module = modules.find(name);
+      const bool meant = IsMeant(pattern, name, module == modules.end() ? name : module->second);
+      if (!TakesAdapter(unit, param)) {
+        if (meant) other = name;
+        continue;
+      }
+      Matrices& matrices = by_name[param.name];
+      ++matrices.count;
+      if (meant) matrices.meant.push_back(name);
+    }
+  }
+  std::vector<std::string> instead;
+  for (const auto& [name, matrices] : by_name) {
+    if (matrices.meant.size() == matrices.count) {
+      instead.push_back(absl::StrCat("'*.", name, "'"));
+    } else {
+      for (const std::string& each : matrices.meant) instead.push_back(absl::StrCat("'", each, "'"));
+    }
+  }
+  const size_t more = instead.size() - std::min(instead.size(), kMaxSuggestions);
+  instead.resize(instead.size() - more);
+  if (!instead.empty()) {
+    return {absl::StrCat("'", pattern, "' matches no matrix"),
+            absl::StrCat("write ", absl::StrJoin(instead, ", "),
+                         more > 0 ? absl::StrCat(" and ", more, " more") : "")};
+  }
+  return {other.empty() ? absl::StrCat("'", pattern, "' matches no parameter")
+                        : absl::StrCat("'", pattern, "' matches ", other,
+                                       " and no matrix that can have an adapter: embedding, head, norms, "
+                                       "routers, experts and matrices that read latents cannot"),
+          "write names or patterns in quotes, such as targets: ['*.attention.*', '*.ffn.w2']"};
+}
+
 Findings ChecksTargets(const Facts& f) {
   if (!HasLora(f) || !f.llama().has_value()) return {};
   const ModelFacts model = DescribeModel(f.model(), 1, 1, DType::kFp32);
+  const auto matches = [&](const std::string& pattern) {
+    return std::any_of(model.units.begin(), model.units.end(), [&](const UnitFacts& unit) {
+      return std::any_of(unit.params.begin(), unit.params.end(), [&](const ParamFacts& param) {
+        return TakesAdapter(unit, param) && MatchesPattern(FullName(unit, param), pattern);
+      });
+    });
+  };
+  std::map<std::string, std::string> modules;
   Findings findings;
   for (int i = 0; i < f.job.train().lora().targets_size(); ++i) {
     const std::string& pattern = f.job.train().lora().targets(i);
-    std::string other;  // A parameter that matches and cannot have an adapter.
-    bool found = false;
-    for (const UnitFacts& unit : model.units) {
-      for (const ParamFacts& param : unit.params) {
-        const std::string name = FullName(unit, param);
-        if (!MatchesPattern(name, pattern)) continue;
-        if (TakesAdapter(unit, param)) {
-          found = true;
-        } else {
-          other = name;
-        }
-      }
-    }
-    if (found) continue;
-    findings.push_back({other.empty()
-                            ? absl::StrCat("'", pattern, "' matches no parameter")
-                            : absl::StrCat("'", pattern, "' matches ", other,
-                                           " and no matrix that can have an adapter: embedding, head, norms, "
-                                           "routers, experts and matrices that read latents cannot"),
-                        "write names or patterns in quotes, such as targets: ['*.attention.*', '*.ffn.w2']",
-                        absl::StrCat("train.lora.targets[", i, "]")});
+    if (matches(pattern)) continue;
+    if (modules.empty()) modules = ModulesOf(f.model());
+    findings.push_back(pattern == kPeftAllLinear
+                           ? Finding{absl::StrCat("'", pattern, "' is not a pattern"),
+                                     "leave targets out: by default all these matrices get an adapter"}
+                           : MissedTarget(model, modules, pattern));
+    findings.back().field = absl::StrCat("train.lora.targets[", i, "]");
   }
   return findings;
 }

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <functional>
 #include <set>
+#include <string>
+#include <tuple>
 
 #include "fsdp/plan/rules/rules.h"
 
@@ -97,6 +99,51 @@ TEST(LoraRules, ExplainsTargetsThatCannotHaveAdapters) {
   EXPECT_EQ(violation->field, "train.lora.targets[1]");
   EXPECT_THAT(violation->reason,
               AllOf(HasSubstr("'head.*' matches head."), HasSubstr("embedding, head, norms")));
+}
+
+// PEFT's names of all matrices, and those of transformers without adapters.
+TEST(LoraRules, SuggestsTargetsForNamesOfPeft) {
+  const auto finding = [](const char* preset, const char* target) {
+    v1::JobSpec job = Job();
+    job.mutable_model()->set_preset(preset);
+    job.mutable_train()->mutable_lora()->add_targets(target);
+    std::string text;
+    for (const Violation& each : CheckJob(job)) {
+      if (each.rule == "lora_targets_match") text += each.reason + "; " + each.fix;
+    }
+    return text;
+  };
+  const std::tuple<const char*, const char*, const char*> cases[] = {
+      {"llama3-8b", "q_proj", "'q_proj' matches no matrix; write '*.attention.wq'"},
+      {"llama3-8b", "*.q_proj", "'*.q_proj' matches no matrix; write '*.attention.wq'"},
+      {"llama3-8b", "k_proj", "'k_proj' matches no matrix; write '*.attention.wk'"},
+      {"llama3-8b", "v_proj", "'v_proj' matches no matrix; write '*.attention.wv'"},
+      {"llama3-8b", "o_proj", "'o_proj' matches no matrix; write '*.attention.wo'"},
+      {"llama3-8b", "gate_proj", "'gate_proj' matches no matrix; write '*.ffn.w1'"},
+      {"llama3-8b", "up_proj", "'up_proj' matches no matrix; write '*.ffn.w3'"},
+      {"llama3-8b", "down_proj", "'down_proj' matches no matrix; write '*.ffn.w2'"},
+      {"llama3-8b", "*self_attn*",
+       "'*self_attn*' matches no matrix; write '*.attention.wk', '*.attention.wo', '*.attention.wq', "
+       "'*.attention.wv'"},
+      {"llama3-8b", "model.layers.3.mlp.down_proj",
+       "'model.layers.3.mlp.down_proj' matches no matrix; write 'layer.3.ffn.w2'"},
+      {"llama3-8b", "wq", "'wq' matches no matrix; write '*.attention.wq'"},
+      {"llama3-8b", "all-linear",
+       "'all-linear' is not a pattern; leave targets out: by default all these matrices get an adapter"},
+      {"deepseek-v3", "q_a_proj", "'q_a_proj' matches no matrix; write '*.attention.wq_a'"},
+      {"deepseek-v3", "kv_a_proj_with_mqa",
+       "'kv_a_proj_with_mqa' matches no matrix; write '*.attention.wkv_a'"},
+      {"deepseek-v3", "down_proj", "'down_proj' matches no matrix; write '*.ffn.shared.w2', '*.ffn.w2'"},
+  };
+  for (const auto& [preset, target, text] : cases) EXPECT_EQ(finding(preset, target), text);
+  for (const auto& [preset, target, matched] :
+       {std::tuple("llama3-8b", "lm_head", "head.output"),
+        std::tuple("llama3-8b", "embed_tokens", "embedding"),
+        std::tuple("deepseek-v3", "kv_b_proj", "layer.60.attention.wkv_b"),
+        std::tuple("mixtral-8x7b", "w2", "layer.31.ffn.experts.w2")})
+    EXPECT_THAT(finding(preset, target), HasSubstr(std::string("' matches ") + matched));
+  EXPECT_THAT(finding("llama3-8b", "*.layers.1*.q_proj"), HasSubstr("'layer.10.attention.wq', "));
+  EXPECT_THAT(finding("llama3-8b", "typo"), HasSubstr("'typo' matches no parameter; "));
 }
 
 TEST(LoraRules, WarnsThatSelectionBiasesAreFrozen) {
