@@ -146,7 +146,7 @@ int TakeJob(const std::string& from, const v1::JobSpec& job, ConversionOptions* 
   conversion->model = ToModelConfig(model);
   conversion->spec = JsonOf(job);
   conversion->adam = AdamOf(job);
-  if (conversion->to != StoreFormat::kHf) return kExitOk;
+  if (conversion->to != StoreFormat::kHf || conversion->adapters.has_value()) return kExitOk;
   const v1::InitialValues& initial = job.train().initial();
   const double deviation = initial.has_std() ? initial.std() : InitialConfig().deviation;
   const absl::StatusOr<std::string> config =
@@ -168,10 +168,11 @@ int ReadModel(const CommandLine& line, ConversionOptions* conversion, Console* c
   }
   const absl::StatusOr<v1::JobSpec> inside = JobInside(line.file);
   if (!inside.ok()) return ReportCkptError(inside.status(), console);
-  if (HasOnlyAdapters(line.file)) {
+  if (!conversion->adapters.has_value() && HasOnlyAdapters(line.file)) {
     return ReportUsageError(
         absl::StrCat(line.file,
-                     ": has only LoRA adapters; use `fsdpctl ckpt merge` to write the merged model"),
+                     ": has only LoRA adapters; use `fsdpctl ckpt merge` to write the merged "
+                     "model, or --to peft to write the adapters"),
         console);
   }
   std::string file = !line.spec.empty() ? line.spec : line.config;
@@ -218,6 +219,10 @@ int ReadLora(const std::string& directory, LoraConfig* lora, BaseLabel* base, v1
                            console);
   }
   *lora = ToLoraConfig(WithDefaults(*job, nullptr).train().lora());
+  if (!(lora->rank > 0 && lora->rank <= kMaxLoraRank && lora->alpha > 0 && lora->alpha <= kMaxLoraAlpha)) {
+    return ReportCkptError(
+        absl::DataLossError(absl::StrCat(directory, ": fsdpd.spec has an invalid rank or alpha")), console);
+  }
   *model = job->model();
   if (FormatOf(directory) == StoreFormat::kHf) return kExitOk;
   const absl::StatusOr<std::unique_ptr<DcpReader>> reader = DcpReader::Open(directory);
@@ -230,14 +235,27 @@ int ReadLora(const std::string& directory, LoraConfig* lora, BaseLabel* base, v1
   return kExitOk;
 }
 
+// For --to peft: the adapters of a LoRA job's checkpoint.
+int ReadAdapters(const std::string& directory, ConversionOptions* conversion, Console* console) {
+  BaseLabel base;
+  v1::Model model;
+  conversion->adapters.emplace();
+  if (const int code = ReadLora(directory, &*conversion->adapters, &base, &model, console); code != kExitOk)
+    return code;
+  if (model.source_case() == v1::Model::SOURCE_NOT_SET)
+    return ReportUsageError(absl::StrCat(directory, ": is already a directory of PEFT; copy it"), console);
+  if (std::holds_alternative<LlamaConfig>(ToModelConfig(model))) return kExitOk;
+  return ReportUsageError(absl::StrCat(directory, ": is not of a model of the Llama family"), console);
+}
+
 int ReadFlags(const CommandLine& line, ConversionOptions* conversion, Console* console) {
   conversion->source = line.file;
   conversion->target = line.target;
-  conversion->to = line.to == "hf"           ? StoreFormat::kHf
+  const bool hf = line.to == "hf", peft = line.to == "peft";
+  conversion->to = hf || peft                ? StoreFormat::kHf
                    : line.to == "torch_dist" ? StoreFormat::kTorchDist
                                              : StoreFormat::kDcp;
   const bool native = conversion->to == StoreFormat::kDcp;
-  const bool hf = conversion->to == StoreFormat::kHf;
   const std::string dtype = !line.dtype.empty() ? line.dtype : hf ? "bfloat16" : "float32";
   if (native && dtype != "float32") {
     return ReportUsageError("--dtype: a native checkpoint supports only float32; remove --dtype", console);
@@ -253,6 +271,9 @@ int ReadFlags(const CommandLine& line, ConversionOptions* conversion, Console* c
   conversion->optimizer = !line.no_optimizer;
   conversion->resumes = true;
   conversion->anew = line.overwrite;
+  if (peft) {
+    if (const int code = ReadAdapters(line.file, conversion, console); code != kExitOk) return code;
+  }
   return ReadModel(line, conversion, console);
 }
 

@@ -17,6 +17,7 @@
 #include "fsdp/checkpoint/format/pickle_writer.h"
 #include "fsdp/checkpoint/format/torch_save.h"
 #include "fsdp/checkpoint/hf/hf_store.h"
+#include "fsdp/checkpoint/names/adapter_names.h"
 #include "fsdp/checkpoint/names/tensor_names.h"
 #include "fsdp/checkpoint/testing/small_checkpoint.h"
 #include "fsdp/plan/spec/testing/small_models.h"
@@ -25,6 +26,7 @@ namespace fsdpd {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -84,10 +86,12 @@ class CkptConvertTest : public CommandCase {
   void MakeNative() { ASSERT_EQ(Run({"convert", hf_, native_, "--to", "fsdp_dtensor"}), kExitOk) << err_; }
 
   // Like the checkpoint of a job, with its spec inside.
-  void MakeJobs(const std::string& spec) {
+  void MakeJobs(const std::string& spec) { MakeJobs(spec, ParamsOf(Model(), Naming::kOurs)); }
+
+  void MakeJobs(const std::string& spec, const std::vector<NamedParam>& params) {
     std::vector<TestTensor> tensors;
     std::vector<DcpPiece> pieces;
-    for (const NamedParam& param : ParamsOf(Model(), Naming::kOurs)) {
+    for (const NamedParam& param : params) {
       tensors.push_back(MakeTestTensor("model.module." + param.ours, "float32", param.shape));
       pieces.push_back({tensors.back().name,
                         tensors.back().type,
@@ -208,6 +212,45 @@ TEST_F(CkptConvertTest, RejectsInvalidSpecInsideCheckpoint) {
   MakeJobs("{\"model\": 7}");
   EXPECT_EQ(Run({"convert", native_, out_directory_, "--to", "hf"}), kExitDamaged);
   EXPECT_THAT(err_, HasSubstr("fsdpd.spec is not the spec of a job"));
+}
+
+// tests/integration/test_lora.py compares the files with those of an export.
+TEST_F(CkptConvertTest, WritesAdaptersForPeft) {
+  LoraConfig lora;
+  lora.rank = 2;
+  lora.targets = {"*.wq"};
+  std::vector<NamedParam> adapters = AdapterParamsOf(Model(), lora);
+  const auto spec_with = [](const char* train) {
+    std::string spec = kJobsSpec;
+    return spec.insert(1, absl::StrCat("\"train\": {\"lora\": {", train, "}}, "));
+  };
+  const std::string spec = spec_with(R"("rank": "2", "targets": ["*.wq"], "base_model": "/models/llama")");
+  MakeJobs(spec, adapters);
+  EXPECT_EQ(Run({"convert", native_, out_directory_, "--to", "peft"}), kExitOk) << err_;
+  EXPECT_EQ(out_, absl::StrCat(out_directory_, ": 2 tensors, 128 B in 1 file, float32\n"));
+  EXPECT_THAT(ReadFileOf(out_directory_ + "/adapter_config.json"),
+              AllOf(HasSubstr("\"base_model_name_or_path\": \"/models/llama\""), HasSubstr("\"q_proj\"")));
+  EXPECT_EQ(Run({"convert", out_directory_, dir_.File("again"), "--to", "peft"}), kExitUsage);
+  EXPECT_THAT(err_, HasSubstr("out: is already a directory of PEFT; copy it"));
+  EXPECT_EQ(Run({"convert", native_, dir_.File("again"), "--to", "hf"}), kExitUsage);
+  EXPECT_THAT(err_, HasSubstr("has only LoRA adapters; use `fsdpctl ckpt merge`"));
+  adapters[1].shape[0] += 1;
+  MakeJobs(spec, adapters);
+  EXPECT_EQ(Run({"convert", native_, dir_.File("again"), "--to", "peft"}), kExitDamaged);
+  EXPECT_THAT(err_,
+              HasSubstr("model.module.layer.0.attention.wq.lora_B: wrong type or shape (got float32 [9, "
+                        "2], want floating-point [8, 2])"));
+  adapters.pop_back();
+  MakeJobs(spec, adapters);
+  EXPECT_EQ(Run({"convert", native_, dir_.File("again"), "--to", "peft"}), kExitDamaged);
+  EXPECT_THAT(err_, HasSubstr("wq.lora_B: is missing"));
+  MakeJobs(spec_with(R"("rank": "-1")"), adapters);
+  EXPECT_EQ(Run({"convert", native_, dir_.File("again"), "--to", "peft"}), kExitDamaged);
+  EXPECT_THAT(err_, HasSubstr("fsdpd.spec has an invalid rank or alpha"));
+  MakeJobs(kJobsSpec);
+  EXPECT_EQ(Run({"convert", native_, dir_.File("again"), "--to", "peft"}), kExitUsage);
+  EXPECT_THAT(err_, HasSubstr("is neither a checkpoint of a LoRA job nor a directory of PEFT"));
+  EXPECT_FALSE(fs::exists(dir_.File("again")));
 }
 
 TEST_F(CkptConvertTest, RoundTripsTorchDist) {

@@ -31,7 +31,7 @@ struct CommandLine {
   std::string file;                 // submit, validate, plan, migrate; ckpt: the directory
   std::string target;               // ckpt convert; ckpt diff: the second directory
   std::string base;                 // ckpt merge: directory of the base model; empty: the adapters name it.
-  std::string to;                   // ckpt convert: fsdp_dtensor, hf, torch_dist; export: tensorboard, wandb
+  std::string to;                   // ckpt convert: hf, peft and others; export: tensorboard, wandb
   std::string config;               // ckpt convert, diff: path of a config.json, or empty.
   std::string spec;                 // ckpt convert, diff: path of a job spec, or empty.
   std::string dtype;                // ckpt convert; empty: the default of `to`.

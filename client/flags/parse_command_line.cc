@@ -218,7 +218,7 @@ void AddProfileCommand(CLI::App* app, CommandLine* line) {
 // The options of commands that write a checkpoint.
 void AddWrittenFiles(CLI::App* command, CommandLine* line) {
   AddOption(command, "--dtype", &line->dtype, "TYPE",
-            "Write bfloat16 (default of hf), float16 or float32 (default of torch_dist)",
+            "Write bfloat16 (default of hf), float16 or float32 (default of others)",
             OneOf({"bfloat16", "float16", "float32"}));
   command
       ->add_option("--shard-bytes", line->shard_bytes,
@@ -234,18 +234,21 @@ void AddCkptConvert(CLI::App* ckpt, CommandLine* line) {
       ckpt, "convert",
       "Convert the parameters of a checkpoint to another format. Between native checkpoints and torch_dist "
       "the optimizer state is converted too. SOURCE is a native checkpoint, a Hugging Face directory, "
-      "torch_dist of Megatron-Core, or a checkpoint of FSDP2 or torchtitan. TARGET appears when it is "
-      "complete. To resume an interrupted conversion, run the same command again.",
+      "torch_dist of Megatron-Core, or a checkpoint of FSDP2 or torchtitan; of a LoRA job, only peft can be "
+      "written. TARGET appears when it is complete. To resume an interrupted conversion, run the same "
+      "command "
+      "again.",
       "  fsdpctl ckpt convert Llama-3.1-8B start --to fsdp_dtensor\n"
       "  fsdpctl ckpt convert runs/7/iter_0001000 out --to hf --spec job.yaml\n"
       "  fsdpctl ckpt convert runs/7/iter_0001000 out --to hf --config Llama-3.1-8B/config.json --dtype "
-      "float32");
+      "float32\n"
+      "  fsdpctl ckpt convert runs/adapters out --to peft");
   AddOption(convert, "SOURCE", &line->file, "", "Directory to read")->required();
   AddOption(convert, "TARGET", &line->target, "", "Directory to create; must not exist, or be empty")
       ->required();
   AddOption(convert, "--to", &line->to, "FORMAT",
-            "Write fsdp_dtensor (native), hf (safetensors) or torch_dist (Megatron-Core)",
-            OneOf({"fsdp_dtensor", "hf", "torch_dist"}))
+            "Write fsdp_dtensor (native), hf, torch_dist (Megatron-Core) or peft (LoRA)",
+            OneOf({"fsdp_dtensor", "hf", "torch_dist", "peft"}))
       ->required();
   AddOption(convert, "--config", &line->config, "FILE",
             "Read the model from a config.json; default: the one in SOURCE");

@@ -76,18 +76,18 @@ void TakeCommitted(const v1::SavedCheckpoint& saved, absl::Time now, v1::Job* jo
            now, job);
 }
 
-// The command that exports the checkpoint later. ckpt writes bfloat16 by default, and no packages and
-// adapters.
+// The command that exports the checkpoint later. ckpt writes hf in bfloat16 by default, and no packages.
 std::string ExportAdvice(const v1::SavedCheckpoint& exported, const v1::Job& job) {
-  if (job.spec().model().has_package() || exported.format() != "hf") return "";
+  if (job.spec().model().has_package()) return "";
   std::string source = "CHECKPOINT";
   for (const v1::SavedCheckpoint& saved : job.checkpoints()) {
     if (saved.step() == exported.step()) source = saved.path();
   }
-  const bool lora = job.spec().train().has_lora();
-  return absl::StrCat("; export it with `fsdpctl ckpt ", lora ? "merge " : "convert ", source, " ",
-                      exported.path(), lora ? "" : " --to hf",
-                      FilledSpec(job).precision().compute() == v1::DTYPE_BF16 ? "`" : " --dtype float32`");
+  const bool peft = exported.format() == "peft", merges = !peft && job.spec().train().has_lora();
+  const bool by_default = peft || FilledSpec(job).precision().compute() == v1::DTYPE_BF16;
+  return absl::StrCat("; export it with `fsdpctl ckpt ", merges ? "merge " : "convert ", source, " ",
+                      exported.path(), merges ? "" : absl::StrCat(" --to ", exported.format()),
+                      by_default ? "`" : " --dtype float32`");
 }
 
 bool TakeExported(const v1::SavedCheckpoint& exported, absl::Time now, v1::Job* job) {

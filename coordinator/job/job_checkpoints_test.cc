@@ -211,7 +211,8 @@ TEST_F(JobCheckpointsTest, ExportIsNotACheckpoint) {
   EXPECT_THAT(Events(),
               ElementsAre("Hugging Face directory /runs/7/hf could not be written: the disk is full; export "
                           "it with `fsdpctl ckpt merge /runs/7/iter_1000 /runs/7/hf`",
-                          "PEFT directory /runs/7/hf could not be written: the disk is full"));
+                          "PEFT directory /runs/7/hf could not be written: the disk is full; export it with "
+                          "`fsdpctl ckpt convert /runs/7/iter_1000 /runs/7/hf --to peft`"));
 }
 
 TEST_F(JobCheckpointsTest, ReportsThatTrainingContinuesOnlyIfItDoes) {

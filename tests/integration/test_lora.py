@@ -72,6 +72,17 @@ def test_peft_loads_and_merges_the_export(page):
     assert transformers.AutoModelForCausalLM.from_pretrained(directory / "merged").dtype == torch.float32
 
 
+def test_ckpt_convert_writes_the_files_of_the_export(page):
+    cluster, directory, _ = page
+    for source, target in (("runs/adapters", "again"), ("runs/adapters/iter_0000050", "earlier")):
+        cluster.ctl("ckpt", "convert", directory / source, directory / target, "--to", "peft").expect(0)
+    exported, again, earlier = ({path.name: path.read_bytes() for path in (directory / name).iterdir() if path.name != "fsdpd.json"}
+                                for name in ("runs/adapters/peft", "again", "earlier"))
+    assert exported.keys() == {"adapter_model.safetensors", "adapter_config.json"} and again == exported
+    assert earlier["adapter_config.json"] == exported["adapter_config.json"]
+    assert earlier["adapter_model.safetensors"] != exported["adapter_model.safetensors"]
+
+
 def test_job_exports_merged_model(page):
     cluster, directory, _ = page
     job = submit(cluster, directory, checkpoint__dir=directory / "runs/hf", checkpoint__export="hf", train__steps=20)

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -20,10 +21,14 @@
 #include "fsdp/checkpoint/format/number_cast.h"
 #include "fsdp/checkpoint/format/part_directory.h"
 #include "fsdp/checkpoint/hf/hf_store.h"
+#include "fsdp/checkpoint/hf/peft_config.h"
+#include "fsdp/checkpoint/names/adapter_names.h"
 #include "fsdp/checkpoint/names/tensor_names.h"
 
 namespace fsdpd {
 namespace {
+
+constexpr int64_t kMaxFileBytes = std::numeric_limits<int64_t>::max();  // PEFT reads only one file.
 
 // Converts one tensor at a time: reads, casts and transposes it.
 class TensorConverter {
@@ -75,6 +80,13 @@ class TensorConverter {
   int64_t overflowed_ = 0;
 };
 
+// The configuration next to the weights of a Hugging Face or PEFT directory.
+std::string ConfigOf(const ConversionOptions& conversion) {
+  const std::optional<LoraConfig>& lora = conversion.adapters;
+  return lora.has_value() ? MakePeftConfig(*lora, TargetModulesOf(conversion.model, *lora))
+                          : conversion.config;
+}
+
 absl::StatusOr<std::unique_ptr<TensorWriter>> MakeWriter(const ConversionOptions& conversion,
                                                          const ConvertPlan& plan,
                                                          const std::string& directory,
@@ -84,7 +96,9 @@ absl::StatusOr<std::unique_ptr<TensorWriter>> MakeWriter(const ConversionOptions
     for (const ConvertTarget& target : plan.targets) {
       tensors.push_back({target.piece.name, target.piece.type, target.piece.shape, target.bytes()});
     }
-    return MakeHfWriter(directory, tensors, conversion.file_bytes, conversion.config, whole);
+    const bool peft = conversion.adapters.has_value();
+    return MakeHfWriter(directory, tensors, peft ? kMaxFileBytes : conversion.file_bytes,
+                        ConfigOf(conversion), whole, peft ? kPeftNames : kHfModelNames);
   }
   std::vector<DcpPiece> pieces;
   for (const ConvertTarget& target : plan.targets) pieces.push_back(target.piece);
@@ -115,7 +129,8 @@ absl::Status Carry(const ConvertPlan& plan, const ConvertTarget& target, TensorC
 
 // Everything, except the source, that determines the bytes of the target.
 std::string WrittenText(const ConversionOptions& conversion, const ConvertPlan& plan) {
-  uint32_t crc32 = Crc32(conversion.config.data(), static_cast<int64_t>(conversion.config.size()));
+  const std::string config = ConfigOf(conversion);
+  uint32_t crc32 = Crc32(config.data(), static_cast<int64_t>(config.size()));
   const auto add = [&crc32](const std::string& text) {
     crc32 = Crc32(text.data(), static_cast<int64_t>(text.size()) + 1, crc32);
   };
@@ -161,13 +176,14 @@ absl::StatusOr<ConversionArguments> ArgumentsOf(const ConversionOptions& convers
   const std::filesystem::path source = std::filesystem::canonical(conversion.source, error);
   FSDPD_ASSIGN_OR_RETURN(const std::string files, FilesText(conversion.source));
   const char* formats[] = {"fsdp_dtensor", "hf", "torch_dist"};
-  return ConversionArguments{{"SOURCE", error ? conversion.source : source.string()},
-                             {"files of SOURCE", files},
-                             {"--to", formats[static_cast<int>(conversion.to)]},
-                             {"--dtype", std::string(conversion.type->name)},
-                             {"--shard-bytes", absl::StrCat(conversion.file_bytes)},
-                             {"--no-optimizer", conversion.optimizer ? "not given" : "given"},
-                             {"output", WrittenText(conversion, plan)}};
+  return ConversionArguments{
+      {"SOURCE", error ? conversion.source : source.string()},
+      {"files of SOURCE", files},
+      {"--to", conversion.adapters.has_value() ? "peft" : formats[static_cast<int>(conversion.to)]},
+      {"--dtype", std::string(conversion.type->name)},
+      {"--shard-bytes", absl::StrCat(conversion.file_bytes)},
+      {"--no-optimizer", conversion.optimizer ? "not given" : "given"},
+      {"output", WrittenText(conversion, plan)}};
 }
 
 // The files of one conversion, filled by several threads.

@@ -1,6 +1,6 @@
 // Checkpoint conversion: copies a model's parameters and optimizer state. Sources: native, Hugging Face,
 // Megatron-Core torch_dist, and the DCP checkpoints of PyTorch FSDP2 and torchtitan. Targets: native, Hugging
-// Face and torch_dist.
+// Face and torch_dist; of a LoRA job, PEFT (ConversionOptions::adapters).
 //
 // The result has all parameters of `model`. Between native and torch_dist, it also has the optimizer's
 // moments and step counts and the position in the data, bit for bit, if the source has them; other source

@@ -11,6 +11,8 @@
 #include "base/check.h"
 #include "fsdp/checkpoint/convert/convert_state.h"
 #include "fsdp/checkpoint/dcp/dcp_reader.h"
+#include "fsdp/checkpoint/format/number_cast.h"
+#include "fsdp/checkpoint/names/adapter_names.h"
 #include "fsdp/checkpoint/names/job_keys.h"
 #include "fsdp/checkpoint/names/param_match.h"
 
@@ -235,6 +237,34 @@ class Planner {
   ConvertPlan plan_;
 };
 
+// The adapters of a LoRA job: names change, layouts do not.
+ConvertPlan PlanAdapters(const TensorReader& source, const ConversionOptions& conversion) {
+  ConvertPlan plan;
+  for (const NamedParam& param : AdapterParamsOf(conversion.model, *conversion.adapters)) {
+    const std::string key = MainKey(param.ours);
+    const int64_t at = source.Find(key);
+    if (at < 0) {
+      plan.violations.Add(key, "is missing");
+      continue;
+    }
+    const StoredTensor& stored = source.tensors()[at];
+    if (stored.shape != param.shape || !CanCast(*stored.type)) {
+      plan.violations.Add(
+          key, absl::StrCat("wrong type or shape (got ", stored.type->name, " ", ShapeText(stored.shape),
+                            ", want floating-point ", ShapeText(param.shape), ")"));
+      continue;
+    }
+    ConvertTarget target;
+    target.piece = {
+        param.theirs, conversion.type, param.shape, {std::vector<int64_t>(param.shape.size()), param.shape}};
+    target.sources = {{plan.to.size(), static_cast<size_t>(at)}};
+    plan.targets.push_back(std::move(target));
+    plan.to.push_back(param);
+  }
+  plan.from = plan.to;
+  return plan;
+}
+
 }  // namespace
 
 int64_t ConvertPlan::bytes() const {
@@ -250,6 +280,7 @@ int64_t ConvertPlan::tensors() const {
 }
 
 absl::StatusOr<ConvertPlan> PlanConversion(const TensorReader& source, const ConversionOptions& conversion) {
+  if (conversion.adapters.has_value()) return PlanAdapters(source, conversion);
   return Planner(source, conversion).Plan();
 }
 

@@ -31,6 +31,9 @@ struct ConversionOptions {
   const TensorType* type = nullptr;    // Element type of the result; CanCast().
   int64_t file_bytes = 0;              // Maximum size of a file, unless a single tensor is larger.
   std::string config;                  // kHf: content of config.json; empty: none.
+  // kHf: write the adapters of this LoRA job instead of a model, in one file, with adapter_config.json of
+  // PEFT. The source is a checkpoint of the job, and the model of the Llama family.
+  std::optional<LoraConfig> adapters = {};
   // kDcp and kTorchDist: spec (JSON) of a job with the model, for sources that do not contain one. May be
   // empty.
   std::string spec = {};

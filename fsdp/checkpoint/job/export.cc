@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <limits>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -15,16 +14,12 @@
 #include "fsdp/checkpoint/convert/lora_merge.h"
 #include "fsdp/checkpoint/convert/open_store.h"
 #include "fsdp/checkpoint/dcp/dcp_reader.h"
-#include "fsdp/checkpoint/format/durable_file.h"
 #include "fsdp/checkpoint/format/json.h"
-#include "fsdp/checkpoint/format/part_directory.h"
 #include "fsdp/checkpoint/hf/hf_config_text.h"
 #include "fsdp/checkpoint/hf/hf_store.h"
 #include "fsdp/checkpoint/job/job_directory.h"
 #include "fsdp/checkpoint/job/job_file.h"
 #include "fsdp/checkpoint/job/origin_check.h"
-#include "fsdp/checkpoint/names/adapter_names.h"
-#include "fsdp/checkpoint/names/job_keys.h"
 #include "fsdp/data/input_file.h"
 
 namespace fsdpd {
@@ -80,83 +75,38 @@ std::string MarkOf(const Spec& spec, const JobExport& what) {
   return absl::StrCat("{\"job\": ", JsonQuoted(what.job), ", \"step\": ", spec.steps, "}\n");
 }
 
-// Adapters are small: one at a time, on one thread.
-absl::StatusOr<int64_t> ExportPeft(const Spec& spec, const JobExport& what) {
-  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<TensorReader> source, OpenStore(what.checkpoint));
-  const std::vector<NamedParam> params = AdapterParamsOf(spec.model, spec.lora);
-  const TensorType* const type = FindTensorType("float32");
-  std::vector<StoredTensor> tensors;
-  int64_t bytes = 0;
-  for (const NamedParam& param : params) {
-    tensors.push_back({param.theirs, type, param.shape, param.elements() * type->bytes});
-    bytes += tensors.back().bytes;
-  }
-  const std::string target = ExportPath(spec.checkpoint);
-  FSDPD_RETURN_IF_ERROR(CheckFreeSpace(target, bytes));
-  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<PartDirectory> part,
-                         PartDirectory::Create(target, kMarkName, what.attempt));
-  FSDPD_RETURN_IF_ERROR(part->KeepOnly({}));
-  LoraConfig lora = spec.lora;
-  lora.base_model = what.base_model;  // The checkpoint, if the job names a directory of them.
-  FSDPD_ASSIGN_OR_RETURN(
-      const std::unique_ptr<TensorWriter> writer,
-      MakeHfWriter(part->path(), tensors, std::numeric_limits<int64_t>::max(),
-                   MakePeftConfig(lora, TargetModulesOf(spec.model, spec.lora)), {}, kPeftNames));
-  std::vector<char> numbers;
-  for (size_t i = 0; i < params.size(); ++i) {
-    if (what.stopped()) return absl::CancelledError("stopped");
-    const int64_t at = source->Find(MainKey(params[i].ours));
-    if (at < 0 || source->tensors()[at].bytes != tensors[i].bytes)
-      return absl::DataLossError(absl::StrCat(what.checkpoint, ": has no adapter ", params[i].ours));
-    numbers.resize(tensors[i].bytes);
-    FSDPD_RETURN_IF_ERROR(source->Read(at, numbers.data()));
-    FSDPD_RETURN_IF_ERROR(writer->Write(i, numbers.data()));
-  }
-  FSDPD_RETURN_IF_ERROR(writer->Finish());
-  FSDPD_RETURN_IF_ERROR(ReplaceFile(part->path(), kMarkName, MarkOf(spec, what)));
-  FSDPD_RETURN_IF_ERROR(what.may_commit ? what.may_commit() : absl::OkStatus());
-  FSDPD_RETURN_IF_ERROR(part->Commit());
-  return bytes;
+// PEFT trains adapters in float32.
+void TakePeft(const Spec& spec, const JobExport& what, ConversionOptions* conversion) {
+  conversion->type = FindTensorType("float32");
+  conversion->adapters = spec.lora;
+  conversion->adapters->base_model =
+      what.base_model;  // The checkpoint, if the job names a directory of them.
 }
 
-absl::StatusOr<int64_t> ExportHf(const Spec& spec, const JobExport& what) {
-  ConversionOptions conversion;
-  conversion.source = spec.lora.enabled() ? what.base_model : what.checkpoint;
-  conversion.target = ExportPath(spec.checkpoint);
-  conversion.model = spec.model;
-  conversion.to = StoreFormat::kHf;
-  conversion.type = FindTensorType(spec.precision.compute == DType::kBf16 ? "bfloat16" : "float32");
-  conversion.file_bytes = kFileBytes;
+// `merge`: is set for a LoRA job, and must outlive the conversion.
+absl::Status TakeHf(const Spec& spec, const JobExport& what, ConversionOptions* conversion,
+                    std::unique_ptr<LoraMerge>* merge) {
+  conversion->type = FindTensorType(spec.precision.compute == DType::kBf16 ? "bfloat16" : "float32");
+  conversion->file_bytes = kFileBytes;
   const bool is_package = std::holds_alternative<PackageConfig>(spec.model);
   FSDPD_ASSIGN_OR_RETURN(const std::optional<std::string> config,
                          is_package ? ConfigOfPackage(what.package_dir)
                                     : absl::StatusOr<std::optional<std::string>>(ConfigOfStart(spec)));
   if (config.has_value() || !is_package) {
-    FSDPD_ASSIGN_OR_RETURN(conversion.config,
+    FSDPD_ASSIGN_OR_RETURN(conversion->config,
                            config.has_value()
-                               ? RewriteHfConfig(*config, conversion.type->name)
-                               : MakeHfConfig(spec.model, conversion.type->name, spec.initial.deviation));
+                               ? RewriteHfConfig(*config, conversion->type->name)
+                               : MakeHfConfig(spec.model, conversion->type->name, spec.initial.deviation));
   }
-  std::unique_ptr<LoraMerge> merge;
-  if (spec.lora.enabled()) {
-    FSDPD_ASSIGN_OR_RETURN(merge, LoraMerge::Open(what.checkpoint, spec.model, spec.lora));
-    FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<DcpReader> trained, DcpReader::Open(what.checkpoint));
-    FSDPD_ASSIGN_OR_RETURN(const BaseLabel want, ReadBaseModel(*trained));
-    FSDPD_RETURN_IF_ERROR(CheckBase(want, what.base_model, spec.model, kMaxThreads, what.stopped));
-    conversion.merge = merge.get();
-    conversion.optimizer = false;
-  }
-  conversion.mark_name = kMarkName;
-  conversion.mark = MarkOf(spec, what);
-  conversion.attempt = what.attempt;
-  conversion.may_commit = what.may_commit;
-  const int threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMaxThreads);
-  ConversionProgress progress;
-  FSDPD_ASSIGN_OR_RETURN(const ConversionResult result,
-                         Convert(conversion, threads, what.stopped, &progress));
-  if (result.violations.empty()) return result.bytes;
-  const DcpViolation& first = result.violations[0];
-  return absl::DataLossError(absl::StrCat(what.checkpoint, ": ", first.where, ": ", first.what));
+  if (!spec.lora.enabled()) return absl::OkStatus();
+  conversion->source = what.base_model;
+  FSDPD_ASSIGN_OR_RETURN(*merge, LoraMerge::Open(what.checkpoint, spec.model, spec.lora));
+  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<DcpReader> trained, DcpReader::Open(what.checkpoint));
+  FSDPD_ASSIGN_OR_RETURN(const BaseLabel want, ReadBaseModel(*trained));
+  FSDPD_RETURN_IF_ERROR(CheckBase(want, what.base_model, spec.model, kMaxThreads, what.stopped));
+  conversion->merge = merge->get();
+  conversion->optimizer = false;
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -166,8 +116,29 @@ std::string ExportPath(const CheckpointConfig& checkpoint) {
 }
 
 absl::StatusOr<int64_t> ExportJob(const Spec& spec, const JobExport& what) {
-  FSDPD_RETURN_IF_ERROR(CheckMayReplace(ExportPath(spec.checkpoint)));
-  return spec.checkpoint.export_format == "peft" ? ExportPeft(spec, what) : ExportHf(spec, what);
+  ConversionOptions conversion;
+  conversion.source = what.checkpoint;
+  conversion.target = ExportPath(spec.checkpoint);
+  conversion.model = spec.model;
+  conversion.to = StoreFormat::kHf;
+  conversion.mark_name = kMarkName;
+  conversion.mark = MarkOf(spec, what);
+  conversion.attempt = what.attempt;
+  conversion.may_commit = what.may_commit;
+  FSDPD_RETURN_IF_ERROR(CheckMayReplace(conversion.target));
+  std::unique_ptr<LoraMerge> merge;
+  if (spec.checkpoint.export_format == "peft") {
+    TakePeft(spec, what, &conversion);
+  } else {
+    FSDPD_RETURN_IF_ERROR(TakeHf(spec, what, &conversion, &merge));
+  }
+  const int threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMaxThreads);
+  ConversionProgress progress;
+  FSDPD_ASSIGN_OR_RETURN(const ConversionResult result,
+                         Convert(conversion, threads, what.stopped, &progress));
+  if (result.violations.empty()) return result.bytes;
+  const DcpViolation& first = result.violations[0];
+  return absl::DataLossError(absl::StrCat(what.checkpoint, ": ", first.where, ": ", first.what));
 }
 
 }  // namespace fsdpd
