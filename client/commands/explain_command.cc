@@ -3,7 +3,9 @@
 #include <absl/strings/ascii.h>
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
 #include <absl/strings/str_split.h>
+#include <absl/strings/strip.h>
 
 #include <algorithm>
 #include <map>
@@ -23,6 +25,7 @@ namespace fsdpd {
 namespace {
 
 constexpr int kMaxWidth = 100;  // Longer lines are hard to read.
+constexpr size_t kMaxPaths = 5;
 
 // Wraps each paragraph to lines of `width` columns that start with `indent` blanks.
 std::string Wrapped(const std::string& text, int indent, int width) {
@@ -85,14 +88,26 @@ std::string ExplainRule(const std::string& name, int width) {
   return text;
 }
 
-// The rules of a field. They may reject some of the values that the field's type allows.
+// The rules of a field and of its fields. They may reject some of the values that the field's type allows.
 std::vector<FieldDoc> RulesOf(const std::string& field) {
   std::vector<FieldDoc> rules;
   for (const RuleText& rule : AllPrintedRules()) {
-    if (rule.field == field && rule.level == ViolationLevel::kError)
+    absl::string_view below = rule.field;
+    const bool in_field = absl::ConsumePrefix(&below, field + ".") && !absl::StrContains(below, '.');
+    if ((rule.field == field || in_field) && rule.level == ViolationLevel::kError)
       rules.push_back({rule.id, "", rule.text});
   }
   return rules;
+}
+
+// The only field whose path ends with `name`: train.lora for "lora". `unknown`: the error if there is none.
+absl::StatusOr<Explained> FieldByEnd(const std::string& name, const absl::Status& unknown) {
+  std::vector<std::string> paths = PathsTo(name);
+  if (paths.empty()) return unknown;
+  if (paths.size() == 1) return ExplainField(paths[0]);
+  paths.resize(std::min(paths.size(), kMaxPaths));
+  return absl::NotFoundError(
+      absl::StrCat("unknown field ", name, "; did you mean ", absl::StrJoin(paths, ", "), "?"));
 }
 
 // Text of an error id; "" if absent. Case and the prefix REASON_ are ignored.
@@ -140,7 +155,7 @@ std::string CurrentErrorId(const std::string& name) {
 }  // namespace
 
 int RunExplain(const CommandLine& line, Console* console) {
-  const absl::StatusOr<Explained> found = ExplainField(line.field);
+  absl::StatusOr<Explained> found = ExplainField(line.field);
   const int terminal = console->width();
   const int width = terminal > 0 ? std::min(terminal, kMaxWidth) : kMaxWidth;
   std::string rule = ExplainRule(line.field, width);
@@ -153,6 +168,7 @@ int RunExplain(const CommandLine& line, Console* console) {
     console->out << rule;
     return kExitOk;
   }
+  if (!found.ok()) found = FieldByEnd(line.field, absl::Status(found.status()));
   if (!found.ok()) {
     std::string message(found.status().message());
     if (const std::string current = CurrentErrorId(line.field); !current.empty())

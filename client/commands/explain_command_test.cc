@@ -64,6 +64,24 @@ TEST_F(ExplainCommandTest, ExplainDistinguishesReasonFromRule) {
   EXPECT_EQ(out_.find("out_of_range  <rule>\n"), 0U) << out_;
 }
 
+// Regression: only complete paths were found, and the rules of a section's fields were not listed.
+TEST_F(ExplainCommandTest, ExplainFindsFieldByTheEndOfItsPath) {
+  server_.Stop();
+  EXPECT_EQ(Run({"explain", "train.lora"}), kExitOk);
+  const std::string whole = out_;
+  EXPECT_NE(whole.find("\n  lora_needs_llama\n"), std::string::npos) << whole;
+  EXPECT_NE(whole.find("\n  lora_rank_range\n    lora.rank must be from 1 to 1024\n"), std::string::npos);
+  EXPECT_NE(whole.find("\n  lora_targets_match\n"), std::string::npos);
+  EXPECT_EQ(Run({"explain", "LoRA"}), kExitOk) << err_;
+  EXPECT_EQ(out_, whole);
+  EXPECT_EQ(Run({"explain", "lora.targets"}), kExitOk) << err_;
+  EXPECT_EQ(out_.find("train.lora.targets  <list of string>\n"), 0U) << out_;
+  EXPECT_EQ(Run({"explain", "every_steps"}), kExitUsage);
+  EXPECT_EQ(err_,
+            "fsdpctl: unknown field every_steps; did you mean train.evaluation.every_steps, "
+            "checkpoint.every_steps? [INVALID_FLAG]\n");
+}
+
 // Regression: these rules were unknown, although migrate prints their ids.
 TEST_F(ExplainCommandTest, ExplainIncludesMigrateRules) {
   server_.Stop();

@@ -11,6 +11,7 @@
 #include <google/protobuf/descriptor.pb.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <utility>
 
@@ -103,6 +104,15 @@ void AddFields(const Descriptor& message, Explained* explained) {
   for (int i = 0; i < message.field_count(); ++i) explained->fields.push_back(DocOf(*message.field(i)));
 }
 
+// Terminates because specs have no recursive messages.
+void AddPaths(const Descriptor& message, const std::string& parent, std::vector<std::string>* paths) {
+  for (int i = 0; i < message.field_count(); ++i) {
+    paths->push_back(absl::StrCat(parent, message.field(i)->name()));
+    if (const Descriptor* below = message.field(i)->message_type())
+      AddPaths(*below, absl::StrCat(paths->back(), "."), paths);
+  }
+}
+
 // Splits a path into names: "data.tokens[0].path" into data, tokens, path.
 std::vector<std::string> NamesOf(const std::string& path) {
   std::vector<std::string> names;
@@ -169,6 +179,18 @@ absl::StatusOr<Explained> ExplainField(const std::string& path) {
   }
   if (message != nullptr) AddFields(*message, &explained);
   return explained;
+}
+
+std::vector<std::string> PathsTo(const std::string& name) {
+  const Descriptor* spec = Pool().FindMessageTypeByName("fsdpd.v1.JobSpec");
+  FSDPD_CHECK(spec != nullptr);
+  std::vector<std::string> all, found;
+  AddPaths(*spec, "", &all);
+  const std::string end = absl::StrCat(".", name);
+  std::copy_if(all.begin(), all.end(), std::back_inserter(found), [&](const std::string& path) {
+    return absl::EndsWithIgnoreCase(absl::StrCat(".", path), end);
+  });
+  return found;
 }
 
 std::vector<FieldDoc> ErrorIds() {

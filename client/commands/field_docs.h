@@ -28,6 +28,9 @@ struct Explained {
 // Returns NOT_FOUND with the most similar name for an unknown path. "" is the spec itself.
 absl::StatusOr<Explained> ExplainField(const std::string& path);
 
+// Paths of the spec's fields that end with `name`: "train.lora" for "lora". Case is ignored.
+std::vector<std::string> PathsTo(const std::string& name);
+
 // All error ids (reason.proto), such as NODE_NOT_IDLE, and all causes of a failed attempt (FailureCause),
 // such as HANG. Their comments have the meaning, and a line "Fix: ...".
 std::vector<FieldDoc> ErrorIds();
