@@ -160,6 +160,8 @@ absl::Status HasCheckpoint(const std::string& directory) {
   if (stat(directory.c_str(), &info) != 0)
     return absl::NotFoundError(absl::StrCat(directory, ": no such directory"));
   if (HasHfWeights(directory)) return absl::OkStatus();
+  if (const std::string problem = PeftProblem(directory); !problem.empty())
+    return absl::NotFoundError(absl::StrCat(directory, ": not a checkpoint: ", problem));
   return absl::NotFoundError(absl::StrCat(
       directory,
       ": not a checkpoint: it has neither .metadata, nor safetensors, nor iter_N directories with them"));

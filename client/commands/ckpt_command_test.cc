@@ -114,6 +114,13 @@ TEST_F(CkptCommandTest, RejectsDirectoryWithoutCheckpoint) {
   std::filesystem::create_directory(dir_.File("empty"));
   EXPECT_EQ(Run({"ckpt", "verify", dir_.File("empty")}), kExitUsage);
   EXPECT_THAT(err_, HasSubstr("empty: not a checkpoint: it has neither .metadata, nor safetensors"));
+  WriteFileOf(dir_.File("empty/adapter_model.bin"), "x");
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"ckpt", "inspect", dir_.File("empty")},
+        std::vector<std::string>{"ckpt", "merge", dir_.File("empty"), dir_.File("merged")}}) {
+    EXPECT_EQ(Run(words), kExitUsage);
+    EXPECT_THAT(err_, HasSubstr("empty: not a checkpoint: its adapters are in adapter_model.bin; save them"));
+  }
   WriteFileOf(dir_.File("file"), "x");
   EXPECT_EQ(Run({"ckpt", "verify", dir_.File("file")}), kExitUsage);
   EXPECT_THAT(err_, HasSubstr("file: is not a directory"));

@@ -98,6 +98,8 @@ absl::Status AddLoaded(const CheckpointConfig& checkpoint, Candidates* candidate
   // A directory that is both loaded from and written to is empty on the first start.
   if (!found.empty() || load == WithoutSlash(checkpoint.dir)) return absl::OkStatus();
   const bool absent = access(load.c_str(), F_OK) != 0 && errno == ENOENT;
+  if (const std::string problem = PeftProblem(load); !problem.empty())
+    return absl::NotFoundError(absl::StrCat("checkpoint.load: no checkpoint at ", load, ": ", problem));
   return absl::NotFoundError(absl::StrCat(
       "checkpoint.load: no checkpoint at ", load,
       absent ? ": the directory does not exist; fsdpd downloads nothing, `hf download NAME --local-dir DIR` "

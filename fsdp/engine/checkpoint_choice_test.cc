@@ -259,6 +259,18 @@ TEST(CheckpointChoice, ReportsMissingHuggingFaceFiles) {
               HasSubstr("save_pretrained()"));
 }
 
+TEST(CheckpointChoice, ExplainsPeftDirectoriesThatCannotBeRead) {
+  const TempDir dir, loaded;
+  const auto error = [&] {
+    return std::string(ChooseAlone(SpecOf(dir.path(), loaded.path())).status().message());
+  };
+  fs::create_directory(loaded.File("first"));
+  std::ofstream(loaded.File("first/adapter_config.json")) << "{}";
+  EXPECT_THAT(error(), HasSubstr("its adapters are in subdirectories (first); name one of them, "));
+  std::ofstream(loaded.File("adapter_model.bin")) << "x";
+  EXPECT_THAT(error(), HasSubstr("its adapters are in adapter_model.bin; save them with safe_serialization"));
+}
+
 TEST(CheckpointChoice, ReportsAnUnsharedHuggingFaceDirectory) {
   const TempDir loaded;
   LocalStore store;

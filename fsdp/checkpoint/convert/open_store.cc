@@ -23,8 +23,10 @@ absl::StatusOr<std::unique_ptr<TensorReader>> OpenStore(const std::string& direc
   if (FormatOf(directory) != StoreFormat::kHf) return DcpReader::Open(directory);
   absl::StatusOr<std::unique_ptr<TensorReader>> reader = OpenHfDirectory(directory);
   if (!absl::IsNotFound(reader.status()) || HasHfWeights(directory)) return reader;
-  return absl::NotFoundError(
-      absl::StrCat(directory, ": not a checkpoint: it has neither ", kDcpMetadataName, ", nor safetensors"));
+  const std::string problem = PeftProblem(directory);
+  return absl::NotFoundError(absl::StrCat(
+      directory, ": not a checkpoint: ",
+      problem.empty() ? absl::StrCat("it has neither ", kDcpMetadataName, ", nor safetensors") : problem));
 }
 
 }  // namespace fsdpd

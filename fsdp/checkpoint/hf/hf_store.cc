@@ -25,6 +25,9 @@
 namespace fsdpd {
 namespace {
 
+constexpr char kPeftPickledName[] = "adapter_model.bin";
+constexpr size_t kMaxNamedAdapters = 3;  // In a message.
+
 // Sampled blocks per file: milliseconds for a model with hundreds of files.
 constexpr int64_t kSamples = 8, kSampleBytes = 4096;
 
@@ -247,8 +250,36 @@ absl::StatusOr<std::unique_ptr<TensorReader>> OpenHfDirectory(const std::string&
   return std::make_unique<HfTensorReader>(*std::move(contents));
 }
 
+std::string PeftProblem(const std::string& directory) {
+  const auto has = [](const std::string& in, const char* name) {
+    return access(absl::StrCat(in, "/", name).c_str(), F_OK) == 0;
+  };
+  if (has(directory, kPeftWeightsName)) return "";
+  if (has(directory, kPeftPickledName)) {
+    return absl::StrCat("its adapters are in ", kPeftPickledName,
+                        "; save them with safe_serialization=True of PEFT's save_pretrained()");
+  }
+  std::vector<std::string> named;
+  std::error_code error;
+  std::filesystem::directory_iterator entry(directory, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    if (has(entry->path().string(), kPeftConfigName)) named.push_back(entry->path().filename().string());
+  }
+  if (named.empty()) return "";
+  std::sort(named.begin(), named.end());
+  const std::string first = named[0];
+  const size_t count = named.size();
+  named.resize(std::min(count, kMaxNamedAdapters));
+  return absl::StrCat("its adapters are in subdirectories (", absl::StrJoin(named, ", "),
+                      count > named.size() ? ", ..." : "", "); name one of them, ", directory, "/", first);
+}
+
 absl::StatusOr<std::unique_ptr<TensorReader>> OpenPeftDirectory(const std::string& directory) {
-  FSDPD_ASSIGN_OR_RETURN(HfContents contents, LoadHfContents(directory, /*adapters=*/true));
+  absl::StatusOr<HfContents> loaded = LoadHfContents(directory, /*adapters=*/true);
+  if (const std::string problem = PeftProblem(directory);
+      absl::IsNotFound(loaded.status()) && !problem.empty())
+    return absl::NotFoundError(absl::StrCat(directory, ": ", problem));
+  FSDPD_ASSIGN_OR_RETURN(HfContents contents, std::move(loaded));
   FSDPD_RETURN_IF_ERROR(contents.first);
   return std::make_unique<HfTensorReader>(std::move(contents));
 }

@@ -30,6 +30,10 @@ absl::StatusOr<std::unique_ptr<TensorReader>> OpenPeftDirectory(const std::strin
 // Whether it has weights in any format; if so, OpenHfDirectory() reports what is wrong with them.
 bool HasHfWeights(const std::string& directory);
 
+// Why a directory with adapters of PEFT cannot be read, with a fix: they are not safetensors, or are in
+// subdirectories, to which PEFT saves adapters that have a name. Empty: it has no such adapters.
+std::string PeftProblem(const std::string& directory);
+
 // File names of a directory: of a model, or of PEFT's adapters, which are always one file.
 struct HfFileNames {
   const char* weights;

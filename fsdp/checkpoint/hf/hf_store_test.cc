@@ -155,5 +155,24 @@ TEST_F(HfStoreTest, NamesUnsupportedWeightFormat) {
   EXPECT_TRUE(absl::IsUnimplemented(reader.status())) << reader.status();
 }
 
+TEST_F(HfStoreTest, ExplainsPeftDirectoriesThatCannotBeRead) {
+  EXPECT_EQ(PeftProblem(dir_.path()), "");
+  for (const char* name : {"b", "a"}) {
+    std::filesystem::create_directory(dir_.File(name));
+    WriteFileOf(dir_.File(absl::StrCat(name, "/adapter_config.json")), "{}");
+  }
+  EXPECT_EQ(PeftProblem(dir_.path()),
+            absl::StrCat("its adapters are in subdirectories (a, b); name one of them, ", dir_.path(), "/a"));
+  WriteFileOf(dir_.File("adapter_config.json"), "{}");
+  WriteFileOf(dir_.File("adapter_model.bin"), "x");
+  const auto pickled = OpenPeftDirectory(dir_.path());
+  EXPECT_EQ(pickled.status().message(),
+            absl::StrCat(dir_.path(),
+                         ": its adapters are in adapter_model.bin; save them with "
+                         "safe_serialization=True of PEFT's save_pretrained()"));
+  WriteFileOf(dir_.File("adapter_model.safetensors"), "x");
+  EXPECT_EQ(PeftProblem(dir_.path()), "");
+}
+
 }  // namespace
 }  // namespace fsdpd
