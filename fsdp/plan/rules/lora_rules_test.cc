@@ -42,6 +42,11 @@ TEST(LoraRules, EachRuleHasAJobThatItRejects) {
       {"lora_rank_range", [](auto* job) { job->mutable_train()->mutable_lora()->set_rank(1025); }},
       {"lora_alpha_range", [](auto* job) { job->mutable_train()->mutable_lora()->set_alpha(0); }},
       {"lora_alpha_range", [](auto* job) { job->mutable_train()->mutable_lora()->set_alpha(1e30); }},
+      {"lora_scale_fits_fp16",
+       [](auto* job) {
+         job->mutable_precision()->set_compute(v1::DTYPE_FP16);
+         job->mutable_train()->mutable_lora()->set_alpha(16 * 1024 + 1);
+       }},
       {"lora_needs_llama", [](auto* job) { job->mutable_model()->set_preset("gpt2"); }},
       {"lora_targets_match", [](auto* job) { job->mutable_train()->mutable_lora()->add_targets("*.typo"); }},
       {"lora_without_frozen", [](auto* job) { job->mutable_train()->add_frozen("layer.0.*"); }},
@@ -144,6 +149,18 @@ TEST(LoraRules, SuggestsTargetsForNamesOfPeft) {
     EXPECT_THAT(finding(preset, target), HasSubstr(std::string("' matches ") + matched));
   EXPECT_THAT(finding("llama3-8b", "*.layers.1*.q_proj"), HasSubstr("'layer.10.attention.wq', "));
   EXPECT_THAT(finding("llama3-8b", "typo"), HasSubstr("'typo' matches no parameter; "));
+}
+
+TEST(LoraRules, LimitsTheScaleOnlyInFp16) {
+  v1::JobSpec job = Job();
+  job.mutable_train()->mutable_lora()->set_alpha(1e6);
+  EXPECT_EQ(ErrorsOf(job), std::set<std::string>());
+  job.mutable_precision()->set_compute(v1::DTYPE_FP16);
+  EXPECT_EQ(ErrorsOf(job), std::set<std::string>{"lora_scale_fits_fp16"});
+  job.mutable_train()->mutable_lora()->set_alpha(16 * 1024);
+  EXPECT_EQ(ErrorsOf(job), std::set<std::string>());
+  job.mutable_train()->mutable_lora()->set_rank_stabilized(true);
+  EXPECT_EQ(ErrorsOf(job), std::set<std::string>{"lora_scale_fits_fp16"}) << "alpha / sqrt(rank)";
 }
 
 TEST(LoraRules, WarnsThatSelectionBiasesAreFrozen) {
