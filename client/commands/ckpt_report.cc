@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/spec_text/located_violation.h"
 #include "fsdp/checkpoint/convert/open_store.h"
 #include "fsdp/checkpoint/dcp/dcp_contents.h"
 #include "fsdp/checkpoint/dcp/dcp_record.h"
@@ -47,7 +48,7 @@ absl::StatusOr<std::string> ContentOf(const std::string& directory, const DcpCon
   if (!IsDefectOfCheckpoint(content.status())) return content.status();
   const bool is_known =
       std::any_of(violations->begin(), violations->end(),
-                  [&](const DcpViolation& violation) { return violation.where == value.name; });
+                  [&](const DcpViolation& violation) { return violation.where == Escaped(value.name); });
   if (!is_known) violations->Add(value.name, std::string(content.status().message()));
   return "?";
 }

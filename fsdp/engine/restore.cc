@@ -18,6 +18,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/parallel_for.h"
+#include "base/spec_text/located_violation.h"
 #include "base/text.h"
 #include "fsdp/checkpoint/hf/hf_contents.h"
 #include "fsdp/checkpoint/hf/hf_store.h"
@@ -265,7 +266,7 @@ absl::Status Restore::OpenForeign(const std::string& path) {
 }
 
 void Restore::AddNote(const std::string& note) {
-  if (notes_.size() < kMaxStartNotes) notes_.push_back(CutText(note, kMaxNoteBytes));
+  if (notes_.size() < kMaxStartNotes) notes_.push_back(CutText(Escaped(note), kMaxNoteBytes));
 }
 
 InitialValues Restore::Initial() const {

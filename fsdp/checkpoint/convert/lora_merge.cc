@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/parallel_for.h"
+#include "base/spec_text/located_violation.h"
 #include "fsdp/checkpoint/convert/open_store.h"
 #include "fsdp/checkpoint/convert/param_source.h"
 #include "fsdp/checkpoint/format/crc32.h"
@@ -88,7 +89,7 @@ absl::StatusOr<std::unique_ptr<LoraMerge>> LoraMerge::Open(const std::string& di
   merge->crc32_ = Crc32(reinterpret_cast<const char*>(&merge->scale_), sizeof(merge->scale_));
   std::set<std::string> known;
   const auto error = [&](const std::string& name, const char* what) {
-    return absl::DataLossError(absl::StrCat(directory, ": ", name, ": ", what));
+    return absl::DataLossError(absl::StrCat(directory, ": ", Escaped(name), ": ", what));
   };
   for (const NamedParam& param : AdapterParamsOf(model, every)) {
     const std::string name = native ? MainKey(param.ours) : param.theirs;

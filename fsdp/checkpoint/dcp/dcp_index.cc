@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/spec_text/located_violation.h"
 #include "fsdp/checkpoint/format/torch_save.h"
 
 namespace fsdpd {
@@ -192,9 +193,9 @@ bool DcpPlace::operator==(const DcpPlace& other) const {
          std::tie(other.file, other.begin, other.bytes, other.transform);
 }
 
-void DcpViolations::Add(const std::string& where, std::string what) {
+void DcpViolations::Add(const std::string& where, const std::string& what) {
   if (violations_.size() < kMaxViolations) {
-    violations_.push_back({where, std::move(what)});
+    violations_.push_back({Escaped(where), Escaped(what)});
   } else {
     ++left_out_;
   }

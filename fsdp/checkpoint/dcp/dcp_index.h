@@ -60,7 +60,8 @@ struct DcpViolation {
 // for every few bytes.
 class DcpViolations {
  public:
-  void Add(const std::string& where, std::string what);
+  // Control characters, which names in a file may contain, are escaped: a violation is one line.
+  void Add(const std::string& where, const std::string& what);
   void Add(const DcpViolations& others);  // Skips those that are already present.
 
   bool empty() const { return violations_.empty(); }

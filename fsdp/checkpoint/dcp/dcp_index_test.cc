@@ -9,6 +9,7 @@ namespace fsdpd {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 using Sizes = std::vector<int64_t>;
 
@@ -48,6 +49,13 @@ TEST(DcpIndex, AcceptsCompleteTensors) {
       FaultOf({3, 3},
               {{{0, 0}, {1, 2}}, {{0, 2}, {2, 1}}, {{2, 1}, {1, 2}}, {{1, 0}, {2, 1}}, {{1, 1}, {1, 1}}}),
       "");
+}
+
+// Regression: a newline in a name started a new line in the reason of a job.
+TEST(DcpIndex, ViolationsAreOneLine) {
+  DcpIndex index = IndexWith({4}, {{{0}, {2}}});
+  index.tensors[0].name = "w\n\x1b[2J";
+  EXPECT_THAT(FaultOf(index), StartsWith("w\\n\\x1b[2J: is incomplete"));
 }
 
 TEST(DcpIndex, EmptyChunksMayShareOrOmitPlace) {

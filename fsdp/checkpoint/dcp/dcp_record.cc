@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/spec_text/located_violation.h"
 #include "fsdp/checkpoint/format/crc32.h"
 #include "fsdp/checkpoint/format/tensor_store.h"
 
@@ -67,8 +68,8 @@ absl::Status DcpRecord::Located(const absl::Status& status) const {
   if (status.ok()) return status;
   // Read errors of the file start with its path.
   const absl::string_view what = absl::StripPrefix(status.message(), absl::StrCat(file_->path(), ": "));
-  return absl::Status(status.code(),
-                      absl::StrCat(file_->path(), ": record at byte ", place_.begin, ": ", what));
+  return absl::Status(status.code(), absl::StrCat(file_->path(), ": record at byte ", place_.begin, ": ",
+                                                  Escaped(std::string(what))));
 }
 
 absl::StatusOr<SavedTensor> DcpRecord::OpenChunk(const DcpTensor& tensor, const DcpChunk& chunk) const {

@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/parallel_for.h"
+#include "base/spec_text/located_violation.h"
 #include "fsdp/checkpoint/dcp/dcp_contents.h"
 #include "fsdp/checkpoint/format/json.h"
 
@@ -56,7 +57,7 @@ class Look {
   void AddViolation(const std::string& file, const std::string& where, const std::string& what,
                     absl::StatusCode code = absl::StatusCode::kDataLoss) {
     const std::string in_file = where.empty() ? what : absl::StrCat(where, ": ", what);
-    contents_.first.Update(absl::Status(code, absl::StrCat(PathOf(file), ": ", in_file)));
+    contents_.first.Update(absl::Status(code, Escaped(absl::StrCat(PathOf(file), ": ", in_file))));
     contents_.violations.Add(file, in_file);
   }
 

@@ -16,6 +16,7 @@
 #include "base/check.h"
 #include "base/errno_status.h"
 #include "base/json_quote.h"
+#include "base/spec_text/located_violation.h"
 #include "fsdp/checkpoint/format/crc32.h"
 #include "fsdp/checkpoint/format/durable_file.h"
 #include "fsdp/checkpoint/hf/hf_contents.h"
@@ -270,8 +271,9 @@ std::string PeftProblem(const std::string& directory) {
   const std::string first = named[0];
   const size_t count = named.size();
   named.resize(std::min(count, kMaxNamedAdapters));
-  return absl::StrCat("its adapters are in subdirectories (", absl::StrJoin(named, ", "),
-                      count > named.size() ? ", ..." : "", "); name one of them, ", directory, "/", first);
+  return Escaped(absl::StrCat("its adapters are in subdirectories (", absl::StrJoin(named, ", "),
+                              count > named.size() ? ", ..." : "", "); name one of them, ", directory, "/",
+                              first));
 }
 
 absl::StatusOr<std::unique_ptr<TensorReader>> OpenPeftDirectory(const std::string& directory) {

@@ -75,6 +75,8 @@ TEST_F(HfStoreTest, RejectsIndexWithMissingEntries) {
   ASSERT_TRUE(std::filesystem::exists(dir_.File(first_)));
   Replace(index_, "model.w", "model.v");
   EXPECT_THAT(ErrorOf(), HasSubstr("lacks model.v, which the index lists"));
+  Replace(index_, "model.v", "model\\n.v");
+  EXPECT_THAT(ErrorOf(), HasSubstr("lacks model\\n.v, which the index lists"));
   Replace(index_, first_, "../" + first_);
   EXPECT_THAT(ErrorOf(), HasSubstr("has an invalid file name"));
   WriteFileOf(dir_.File(index_), "{}");
@@ -94,6 +96,9 @@ TEST_F(HfStoreTest, RejectsTruncatedFile) {
   const std::string bytes = ReadFileOf(dir_.File("model.safetensors"));
   WriteFileOf(dir_.File("model.safetensors"), bytes.substr(0, bytes.size() - 1));
   EXPECT_THAT(ErrorOf(), HasSubstr("model.safetensors: step: data ends at byte "));
+  WriteFileOf(dir_.File("model.safetensors"),
+              absl::StrReplaceAll(bytes.substr(0, bytes.size() - 1), {{"\"step\"", "\"s\\np\""}}));
+  EXPECT_THAT(ErrorOf(), HasSubstr("model.safetensors: s\\np: data ends at byte "));
 }
 
 // Size and header are equal for all training runs of a model.

@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "base/json_quote.h"
+#include "base/spec_text/located_violation.h"
 #include "fsdp/checkpoint/format/json.h"
 #include "fsdp/checkpoint/format/torch_save.h"
 
@@ -43,7 +44,8 @@ class Head {
  private:
   void AddViolation(const std::string& where, const std::string& what,
                     absl::StatusCode code = absl::StatusCode::kDataLoss) {
-    contents_.first.Update(absl::Status(code, where.empty() ? what : absl::StrCat(where, ": ", what)));
+    contents_.first.Update(
+        absl::Status(code, Escaped(where.empty() ? what : absl::StrCat(where, ": ", what))));
     contents_.violations.Add(where, what);
   }
 

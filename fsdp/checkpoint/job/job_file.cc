@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/spec_text/located_violation.h"
 #include "fsdp/checkpoint/format/portable_values.h"
 
 namespace fsdpd {
@@ -278,7 +279,7 @@ std::vector<std::string> DifferencesOf(const Spec& spec, const Layout& layout, c
   // Optimizer state of frozen parameters is ignored: they may have been trained before.
   for (const DcpTensor& tensor : index.tensors) {
     if (absl::StartsWith(tensor.name, kNativePrefix) && !known.contains(tensor.name)) {
-      differences.push_back(absl::StrCat(tensor.name, ": is not in the job's model"));
+      differences.push_back(absl::StrCat(Escaped(tensor.name), ": is not in the job's model"));
     }
   }
   return differences;

@@ -122,7 +122,7 @@ TEST(JobFile, ReportsAllDifferences) {
   DcpIndex index = IndexOfFiles(FilesOf(plan));
   std::map<std::string, DcpTensor*> named;
   for (DcpTensor& tensor : index.tensors) named[tensor.name] = &tensor;
-  named["model.module.layer.0.attention.wq"]->name = "model.module.layer.9.attention.wq";
+  named["model.module.layer.0.attention.wq"]->name = "model.module.layer.9.attention.wq\n";
   named["model.module.layer.1.attention.wq"]->shape = {10, 40};
   named["model.module.layer.1.attention.wk"]->type = FindTensorType("int64");
   named["model.module.layer.1.attention.wk"]->type_name = "int64";
@@ -131,7 +131,7 @@ TEST(JobFile, ReportsAllDifferences) {
       ElementsAre("model.module.layer.0.attention.wq: is missing",
                   "model.module.layer.1.attention.wq: wrong shape (got [10, 40], want [20, 20])",
                   "model.module.layer.1.attention.wk: wrong dtype (got int64, want a floating-point type)",
-                  "model.module.layer.9.attention.wq: is not in the job's model"));
+                  "model.module.layer.9.attention.wq\\n: is not in the job's model"));
 }
 
 TEST(JobFile, NamesUnreadStateOfOtherOptimizer) {
