@@ -247,6 +247,9 @@ TEST_F(CkptConvertTest, WritesAdaptersForPeft) {
   MakeJobs(spec_with(R"("rank": "-1")"), adapters);
   EXPECT_EQ(Run({"convert", native_, dir_.File("again"), "--to", "peft"}), kExitDamaged);
   EXPECT_THAT(err_, HasSubstr("fsdpd.spec has an invalid rank or alpha"));
+  MakeJobs(R"({"model": {"preset": "gpt2"}, "train": {"lora": {"rank": "2"}}})", adapters);
+  EXPECT_EQ(Run({"convert", native_, dir_.File("again"), "--to", "peft"}), kExitUsage);
+  EXPECT_THAT(err_, HasSubstr("is not of a model of the Llama family"));
   MakeJobs(kJobsSpec);
   EXPECT_EQ(Run({"convert", native_, dir_.File("again"), "--to", "peft"}), kExitUsage);
   EXPECT_THAT(err_, HasSubstr("is neither a checkpoint of a LoRA job nor a directory of PEFT"));

@@ -79,8 +79,8 @@ std::string MarkOf(const Spec& spec, const JobExport& what) {
 void TakePeft(const Spec& spec, const JobExport& what, ConversionOptions* conversion) {
   conversion->type = FindTensorType("float32");
   conversion->adapters = spec.lora;
-  conversion->adapters->base_model =
-      what.base_model;  // The checkpoint, if the job names a directory of them.
+  // The checkpoint, if the job names a directory of them.
+  conversion->adapters->base_model = what.base_model;
 }
 
 // `merge`: is set for a LoRA job, and must outlive the conversion.
