@@ -24,7 +24,7 @@
 namespace fsdpd {
 namespace {
 
-// Names of fields in other programs: those of PEFT.
+// Names of fields in other programs: those of PEFT and bitsandbytes.
 struct ForeignName {
   const char* message;
   const char* theirs;
@@ -36,6 +36,8 @@ constexpr ForeignName kForeignNames[] = {
     {"Lora", "target_modules", "targets"},
     {"Lora", "use_rslora", "rank_stabilized"},
     {"Lora", "base_model_name_or_path", "base_model"},
+    {"Lora", "load_in_4bit", "base_type"},
+    {"Lora", "bnb_4bit_quant_type", "base_type"},
 };
 
 using google::protobuf::Descriptor;

@@ -198,7 +198,8 @@ std::string MemoryText(const v1::Job& job) {
 
 std::string LoraText(const v1::Lora& lora) {
   const std::string base = lora.base_model().empty() ? "" : absl::StrCat(" of ", OneLine(lora.base_model()));
-  return absl::StrCat("adapters of rank ", lora.rank(), base);
+  const char* const nf4 = lora.base_type() == v1::BASE_TYPE_NF4 ? ", frozen weights in nf4" : "";
+  return absl::StrCat("adapters of rank ", lora.rank(), base, nf4);
 }
 
 // Newest first.

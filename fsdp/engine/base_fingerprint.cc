@@ -9,13 +9,15 @@
 
 #include "base/check.h"
 #include "fsdp/checkpoint/names/base_hash.h"
-#include "fsdp/torch/scalar_type.h"
+#include "fsdp/torch/nf4.h"
 #include "fsdp/torch/torch_status.h"
 
 namespace fsdpd {
 namespace {
 
-constexpr int64_t kChunkElements = 1 << 18;
+// One chunk fits in a CPU's cache; a GPU needs fewer launches.
+constexpr int64_t kChunkElements = 1 << 18, kChunkOnGpu = 1 << 22;
+
 // The sum of HashOfElement() of stored[0, elements), which are elements `index` of a whole parameter.
 uint64_t SumOf(const at::Tensor& stored, const at::Tensor& index, uint64_t name) {
   const at::ScalarType bits = stored.element_size() == 2 ? at::kShort : at::kInt;
@@ -38,6 +40,14 @@ at::Tensor IndexesOf(const ParamSlot& slot, int64_t part, int64_t begin, int64_t
   return row.mul((slot.partition.parts - 1) * stretch).add_(part * stretch).add_(shard);
 }
 
+// As they are hashed: of NF4, what it represents in fp32.
+at::Tensor NumbersOf(const Bucket& bucket, const at::Tensor& stored, int64_t begin, int64_t elements) {
+  if (!bucket.in_nf4) return stored.narrow(0, begin, elements);
+  const at::Tensor numbers = at::empty({elements}, stored.options().dtype(at::kFloat));
+  DequantizeNf4(stored.narrow(0, Nf4Bytes(begin), Nf4Bytes(elements)), numbers);
+  return numbers;
+}
+
 uint64_t SumOf(const Layout& layout, const MeshPosition& position, const ShardedParams& params) {
   const at::NoGradGuard no_grad;
   uint64_t sum = 0;
@@ -50,9 +60,10 @@ uint64_t SumOf(const Layout& layout, const MeshPosition& position, const Sharded
       const ParamSlot& slot = bucket.params[piece.slot];
       const std::string name = FullName(layout.units[bucket.unit], slot);
       const uint64_t key = HashOfName(name);
-      for (int64_t done = 0; done < piece.elements; done += kChunkElements) {
-        const int64_t elements = std::min(kChunkElements, piece.elements - done);
-        sum += SumOf(stored.narrow(0, piece.range_begin + done, elements),
+      const int64_t chunk = stored.is_cuda() ? kChunkOnGpu : kChunkElements;
+      for (int64_t done = 0; done < piece.elements; done += chunk) {
+        const int64_t elements = std::min(chunk, piece.elements - done);
+        sum += SumOf(NumbersOf(bucket, stored, piece.range_begin + done, elements),
                      IndexesOf(slot, position.IndexIn(bucket.groups.slices), piece.param_begin + done,
                                elements, options),
                      key);
@@ -88,7 +99,10 @@ absl::StatusOr<BaseLabel> FingerprintOfBase(const Layout& layout, const MeshPosi
     sum = SumOf(layout, position, params);
     return AddUp(all, params.bucket(first).main.device(), &sum);
   }));
-  return BaseLabel{NameOf(base->types.main), absl::StrCat(absl::Hex(sum, absl::kZeroPad16)), ""};
+  const bool nf4 = std::any_of(layout.buckets.begin(), layout.buckets.end(),
+                               [](const Bucket& bucket) { return bucket.in_nf4; });
+  return BaseLabel{absl::StrCat(NameOf(base->types.main), nf4 ? kNf4Suffix : ""),
+                   absl::StrCat(absl::Hex(sum, absl::kZeroPad16)), ""};
 }
 
 }  // namespace fsdpd

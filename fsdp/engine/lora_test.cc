@@ -98,6 +98,57 @@ INSTANTIATE_TEST_SUITE_P(Meshes, Lora, ::testing::ValuesIn(Cases()),
 
 const Case kShared{kParams, 4, 2, 2};
 
+v1::JobSpec Nf4Job() {
+  v1::JobSpec job = LoraJob();
+  v1::Llama* llama = job.mutable_model()->mutable_llama();
+  llama->set_hidden_size(64);
+  llama->set_intermediate_size(128);
+  llama->set_head_size(32);
+  job.mutable_train()->mutable_lora()->set_base_type(v1::BASE_TYPE_NF4);
+  job.mutable_fsdp()->set_strategy(v1::STRATEGY_OPTIM_GRADS_PARAMS);
+  return job;
+}
+
+TEST(Nf4Base, MatchesOneRank) {
+  const LocalJobResult one_rank = Train(Nf4Job());
+  const TestMesh hsdp{"hsdp", v1::STRATEGY_OPTIM_GRADS_PARAMS, 2, v1::STRATEGY_NO_SHARD};
+  for (const Case& c :
+       {Case{kParams, 2, 2}, Case{kParams, 3}, Case{hsdp, 4}, Case{kParams, 2, 1, /*tensor=*/2},
+        Case{kParams, 4, 1, 2, /*context=*/2}, Case{kParams, 4, 2, 1, 1, /*pipeline=*/2}}) {
+    SCOPED_TRACE(::testing::Message() << c.world << " ranks, tensor " << c.tensor);
+    const LocalJobResult got = Train(Over(Nf4Job(), c));
+    ExpectSame(one_rank, got, kRoundOff);
+  }
+}
+
+TEST(Nf4Base, RoundsTheFrozenMatrices) {
+  v1::JobSpec plain = Nf4Job();
+  plain.mutable_train()->mutable_lora()->clear_base_type();
+  const double in_4_bits = Train(Nf4Job()).reports[0].front().loss(),
+               whole = Train(plain).reports[0].front().loss();
+  EXPECT_NE(in_4_bits, whole);
+  EXPECT_NEAR(in_4_bits, whole, 0.01 * whole);
+}
+
+TEST(Nf4Base, TakesFourAndAHalfBits) {
+  int64_t narrow = 0, wide = 0;
+  for (const Bucket& bucket : MakePlan(Nf4Job(), 0).layout.buckets) {
+    if (!bucket.in_nf4) continue;
+    narrow += bucket.main_bytes();
+    wide += bucket.elements;
+  }
+  EXPECT_EQ(wide, 2 * (64 * 4 * 32 * 2 + 64 * 2 * 32 * 2 + 3 * 64 * 128));
+  EXPECT_EQ(narrow, wide * 9 / 16);
+}
+
+TEST(Nf4Base, RecomputesAndOffloads) {
+  v1::JobSpec job = Over(Nf4Job(), Case{kParams, 2, 2});
+  const LocalJobResult baseline = Train(job);
+  job.mutable_fsdp()->set_recompute(v1::RECOMPUTE_FULL);
+  job.mutable_fsdp()->mutable_offload()->set_optimizer(true);
+  ExpectSame(baseline, Train(job), 0);
+}
+
 TEST(LoraJob, StartsLikeTheModelWithoutAdapters) {
   v1::JobSpec plain = LoraJob();
   plain.mutable_train()->clear_lora();

@@ -14,6 +14,7 @@
 #include "fsdp/kernels/fill_normals.h"
 #include "fsdp/kernels/fp8.h"
 #include "fsdp/kernels/fp8_swiglu.h"
+#include "fsdp/kernels/nf4/nf4_conversion.h"
 #include "fsdp/kernels/rms_norm.h"
 #include "fsdp/kernels/scaled_product.h"
 #include "fsdp/kernels/sum_parts.h"
@@ -36,6 +37,8 @@ bool TakesFp8RmsNorm(int64_t, std::initializer_list<const void*>) { FSDPD_CHECK(
 void RmsNormForward(const RmsNormArgs&, Stream) { FSDPD_CHECK(false); }
 void RmsNormBackward(const RmsNormBackwardArgs&, Stream) { FSDPD_CHECK(false); }
 void FillNormals(const FillNormalsArgs&, Stream) { FSDPD_CHECK(false); }
+void QuantizeNf4(const float*, int64_t, uint8_t*, Stream) { FSDPD_CHECK(false); }
+void DequantizeNf4(const uint8_t*, int64_t, void*, DType, Stream) { FSDPD_CHECK(false); }
 void AdamWUpdate(const AdamWArgs&, Stream) { FSDPD_CHECK(false); }
 bool AddProduct(const AddProductArgs&, Stream) { FSDPD_CHECK(false); }
 void Fp8Rows(const Fp8RowsArgs&, Stream) { FSDPD_CHECK(false); }

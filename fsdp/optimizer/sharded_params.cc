@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/DeviceGuard.h>
@@ -13,6 +14,7 @@
 #include "base/parallel_for.h"
 #include "fsdp/kernels/fill_normals.h"
 #include "fsdp/optimizer/fp8_moments.h"
+#include "fsdp/torch/nf4.h"
 #include "fsdp/torch/scalar_type.h"
 #include "fsdp/torch/serial_copy.h"
 #include "fsdp/torch/torch_status.h"
@@ -34,10 +36,35 @@ int64_t SliceOf(const Bucket& bucket, const MeshPosition& position) {
   return position.IndexIn(bucket.groups.slices);
 }
 
+at::Tensor Dequantized(const at::Tensor& blocks) {
+  at::Tensor numbers = at::empty({blocks.numel() / kNf4BlockBytes * kNf4Block});
+  DequantizeNf4(blocks.cpu(), numbers);
+  return numbers;
+}
+
 // A tensor-parallel shard consists of runs of equal length, so the first one describes all.
 kernels::TensorShard KernelSlice(const ParamSlot& slot, int64_t slice) {
   const std::vector<ElementRun> runs = FullRuns(slot.shape, slot.partition, slice, 0, slot.elements);
   return {runs.empty() ? 1 : runs.front().elements, slot.partition.parts, slice};
+}
+
+// The blocks of main parameters in NF4.
+at::Tensor BlocksOf(const BucketShard& shard, int64_t begin, int64_t elements) {
+  return shard.main.narrow(0, Nf4Bytes(begin), Nf4Bytes(elements));
+}
+
+void DrawNf4(kernels::FillNormalsArgs args, const at::Tensor& blocks) {
+  const int64_t end = args.begin + args.elements;
+  const at::Tensor numbers =
+      at::empty({std::min(args.elements, kChunkElements)}, blocks.options().dtype(at::kFloat));
+  args.type = DType::kFp32;
+  args.values = numbers.mutable_data_ptr();
+  for (int64_t done = 0; args.begin < end; done += args.elements, args.begin += args.elements) {
+    args.elements = std::min(kChunkElements, end - args.begin);
+    kernels::FillNormals(args, kernels::CurrentStream(blocks.get_device()));
+    QuantizeNf4(numbers.narrow(0, 0, args.elements),
+                blocks.narrow(0, Nf4Bytes(done), Nf4Bytes(args.elements)));
+  }
 }
 
 // Draws the piece in place with a kernel. Returns false if it must be drawn on the CPU.
@@ -50,15 +77,19 @@ bool DrawOnDevice(const Bucket& bucket, int64_t slice, const BucketPiece& piece,
   const ParamSlot& slot = bucket.params[piece.slot];
   const auto of = numbers(bucket.unit, slot.param);
   if (!of.has_value()) return false;
+  const c10::DeviceGuard guard(stored.device());
   kernels::FillNormalsArgs args = {};
   args.numbers = *of;
   args.slice = KernelSlice(slot, slice);
   args.begin = piece.param_begin;
   args.elements = piece.elements;
+  if (bucket.in_nf4) {
+    DrawNf4(args, BlocksOf(shard, piece.range_begin, piece.elements));
+    return true;
+  }
   args.values = static_cast<char*>(stored.mutable_data_ptr()) + piece.range_begin * stored.element_size();
   args.type = DTypeOf(stored.scalar_type());
   if (is_split) args.low = static_cast<uint16_t*>(shard.split.low.mutable_data_ptr()) + piece.range_begin;
-  const c10::DeviceGuard guard(stored.device());
   kernels::FillNormals(args, kernels::CurrentStream(stored.get_device()));
   return true;
 }
@@ -74,7 +105,7 @@ void AddChunks(const Layout& layout, int bucket, int64_t slice, const BucketPiec
   }
 }
 
-void Fill(const Chunk& chunk, int unit, const InitialValues& initial, const BucketShard& shard) {
+void Fill(const Chunk& chunk, int unit, bool in_nf4, const InitialValues& initial, const BucketShard& shard) {
   const at::NoGradGuard no_grad;  // The mode is thread-local.
   int64_t begin = chunk.main_begin;
   for (const ElementRun& run : chunk.runs) {
@@ -82,6 +113,10 @@ void Fill(const Chunk& chunk, int unit, const InitialValues& initial, const Buck
     FSDPD_CHECK(values.scalar_type() == at::kFloat && values.numel() == run.elements);
     if (shard.split.defined()) {
       shard.split.Write(begin, values);
+    } else if (in_nf4) {
+      const at::Tensor blocks = at::empty({Nf4Bytes(run.elements)}, at::kByte);
+      QuantizeNf4(values.view({-1}).contiguous(), blocks);
+      SerialCopy(blocks, BlocksOf(shard, begin, run.elements));
     } else {
       SerialCopy(SerialCast(values.view({-1}), shard.main.scalar_type()),
                  shard.main.narrow(0, begin, run.elements));
@@ -114,7 +149,8 @@ absl::StatusOr<ShardedParams> ShardedParams::Make(const Spec& spec, const Layout
     }
     FSDPD_RETURN_IF_ERROR(ParallelFor(chunks.size(), at::get_num_threads(), [&](size_t c) {
       return CatchTorch([&] {
-        Fill(chunks[c], layout.buckets[chunks[c].bucket].unit, initial, params.buckets_[chunks[c].bucket]);
+        const Bucket& bucket = layout.buckets[chunks[c].bucket];
+        Fill(chunks[c], bucket.unit, bucket.in_nf4, initial, params.buckets_[chunks[c].bucket]);
         return absl::OkStatus();
       });
     }));
@@ -158,7 +194,8 @@ BucketShard ShardedParams::MakeShard(const Spec& spec, int bucket, at::Device de
   if (of.types.split_fp32) {
     shard.split.high = zeros(at::kBFloat16);
   } else {
-    shard.main = zeros(ScalarTypeOf(of.types.main));
+    shard.main = of.in_nf4 ? at::zeros({of.main_bytes()}, at::TensorOptions().dtype(at::kByte).device(device))
+                           : zeros(ScalarTypeOf(of.types.main));
   }
   shard.moments.resize(of.trainable ? spec.optimizer.moments() : 0);
   if (!of.offloaded.empty()) {
@@ -200,7 +237,9 @@ void ShardedParams::CopyTo(std::vector<float>* model,
     const Bucket& bucket = layout_->buckets[b];
     if (!HasFirstCopy(bucket, position_)) continue;
     const BucketShard& shard = buckets_[b];
-    const at::Tensor main = shard.split.defined() ? shard.split.Read() : shard.main.cpu().to(at::kFloat);
+    const at::Tensor main = bucket.in_nf4           ? Dequantized(shard.main)
+                            : shard.split.defined() ? shard.split.Read()
+                                                    : shard.main.cpu().to(at::kFloat);
     for (const BucketPiece& piece : PiecesOf(bucket, MainRange(bucket, position_))) {
       const ParamSlot& slot = bucket.params[piece.slot];
       const float* from = main.const_data_ptr<float>() + piece.range_begin;

@@ -31,14 +31,16 @@ namespace fsdpd {
 
 // The rank's main shard of one bucket. Offloaded parts are views of the host copy.
 struct BucketShard {
-  at::Tensor main;                  // [main_elements] of BucketTypes::main; undefined with split fp32.
+  // [main_elements] of BucketTypes::main, or the bytes of NF4; undefined with split fp32.
+  at::Tensor main;
   std::vector<at::Tensor> moments;  // Each [main_elements] of MomentTypeOf(BucketTypes::moment).
   // [main_elements]: view of the gradient shard. Undefined in frozen buckets, and until bound.
   at::Tensor grad;
   // Main parameters if BucketTypes::split_fp32: AdamW on CUDA reads and writes them.
   SplitFp32 split = {};
 
-  // Source of a gather, converted to BucketTypes::gathered by a cast, by quantization, or by a plain copy.
+  // Source of a gather, converted to BucketTypes::gathered by a cast, from or to fewer bits, or by a plain
+  // copy.
   const at::Tensor& stored() const { return split.defined() ? split.high : main; }
 };
 

@@ -2,6 +2,8 @@
 // tensor-parallel shards, in fp32 and split fp32; frozen weights of a LoRA job in bf16 and fp16. Built with
 // --config=cuda; skipped without a GPU.
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <absl/strings/str_cat.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -9,6 +11,7 @@
 #include "fsdp/model/unit/initial_values.h"
 #include "fsdp/optimizer/sharded_params.h"
 #include "fsdp/torch/cuda_device.h"
+#include "fsdp/torch/nf4.h"
 
 namespace fsdpd {
 namespace {
@@ -73,6 +76,50 @@ TEST_P(CudaInitialValues, MatchTheCpu) {
       const BucketShard &cpu = want->bucket(b), &gpu = got->bucket(b);
       EXPECT_TRUE(gpu.stored().cpu().equal(cpu.stored())) << rank << " " << b;
       if (cpu.split.defined()) EXPECT_TRUE(gpu.split.low.cpu().equal(cpu.split.low)) << rank << " " << b;
+    }
+  }
+}
+
+// Codes and scales have the bits of the CPU, and so do the numbers that units read.
+TEST(CudaNf4, MatchesTheCpu) {
+  if (!CudaAvailable()) GTEST_SKIP() << "no GPU";
+  ASSERT_TRUE(SetCudaDevice(0).ok());
+  Spec spec;
+  spec.device = DeviceKind::kCuda;
+  spec.mesh = Mesh::DataParallel(1, 2);
+  spec.precision.compute = DType::kBf16;
+  spec.lora.rank = 1;
+  UnitFacts unit{"layer.0", UnitKind::kBlock, {}};
+  for (const int64_t rows : {3, 2050, 40000}) {
+    unit.params.push_back({absl::StrCat("matrix", rows), {rows, 64}});
+    unit.params.back().trainable = false;
+    unit.params.back().nf4 = true;
+  }
+  const ModelFacts model{{unit}};
+  const Layout layout = MakeLayout(model, LayoutOptionsOf(spec));
+  ASSERT_TRUE(layout.buckets.size() == 1 && layout.buckets[0].in_nf4);
+  const InitialNumbers numbers = [&](int, int param) {
+    return NumbersOf("layer.0", unit.params[param].name, DefaultInit(unit.params[param]), 1);
+  };
+  bool on_cpu = false;
+  const InitialValues initial = [&](int u, int param, int64_t begin, int64_t elements) {
+    on_cpu = true;
+    return DrawInitialValue(*numbers(u, param), begin, elements);
+  };
+  for (int rank = 0; rank < 2; ++rank) {
+    const MeshPosition position{spec.mesh, rank};
+    const auto want = ShardedParams::Make(spec, layout, position, at::kCPU, initial);
+    on_cpu = false;
+    const auto got = ShardedParams::Make(spec, layout, position, at::Device(at::kCUDA, 0), initial, numbers);
+    ASSERT_TRUE(want.ok() && got.ok() && !on_cpu);
+    const at::Tensor &cpu = want->bucket(0).main, &gpu = got->bucket(0).main;
+    EXPECT_TRUE(gpu.cpu().equal(cpu));
+    for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+      const at::Tensor there = at::empty({layout.buckets[0].main_elements}, gpu.options().dtype(type)),
+                       here = at::empty(there.sizes(), type);
+      DequantizeNf4(gpu, there);
+      DequantizeNf4(cpu, here);
+      EXPECT_TRUE(there.cpu().equal(here)) << type;
     }
   }
 }

@@ -52,7 +52,7 @@ void AddUnits(const Plan& plan, const StagePlan& from, int begin, int end, v1::P
       const Bucket& bucket = from.layout.buckets[b];
       unit->set_parameters(unit->parameters() + ParametersOf(bucket));
       unit->set_gathered_bytes(unit->gathered_bytes() + bucket.gather_buffer_bytes());
-      unit->set_shard_bytes(unit->shard_bytes() + bucket.main_elements * BytesOf(bucket.types.main));
+      unit->set_shard_bytes(unit->shard_bytes() + bucket.main_bytes());
     }
     for (const UnitExchange& exchange : from.model.units[u].exchanges) {
       unit->set_exchanged_bytes(unit->exchanged_bytes() +

@@ -64,8 +64,8 @@ std::string FrozenText(const Spec& spec) {
   const LoraConfig& lora = spec.lora;
   const std::string targets =
       lora.targets.empty() ? "all matrices that can have one" : absl::StrJoin(lora.targets, ", ");
-  return absl::StrFormat("all but LoRA adapters: rank %d, scale %g, of %s; weights from %s", lora.rank,
-                         lora.scale(), targets,
+  return absl::StrFormat("all but LoRA adapters: rank %d, scale %g, of %s; weights%s from %s", lora.rank,
+                         lora.scale(), targets, lora.nf4 ? " in nf4" : "",
                          lora.base_model.empty() ? "the initialization" : lora.base_model);
 }
 

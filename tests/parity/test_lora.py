@@ -24,6 +24,9 @@ RANK, ALPHA = 4, 12.0
 SIZES = {**SIZES, "num_hidden_layers": 2}
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
 LINEAR = [*ATTENTION, "gate_proj", "up_proj", "down_proj"]
+# In the order of our parameters.
+OF_A_LAYER = ["input_layernorm", *(f"self_attn.{each}" for each in ATTENTION), "post_attention_layernorm",
+              *(f"mlp.{each}" for each in LINEAR[4:])]
 CONFIGS = {
     "llama": (transformers.LlamaConfig(**SIZES, rope_theta=10000.0), LINEAR),
     "qwen2": (transformers.Qwen2Config(**SIZES, rope_theta=1e6, tie_word_embeddings=True), LINEAR),  # Biases.
@@ -41,10 +44,11 @@ class Case:
     strategy: str = "optim_grads_params"
     parallel: tuple = ()
     rank_stabilized: bool = False
+    nf4: bool = False
 
     def __str__(self):
         axes = "".join(f" {name} {size}" for name, size in self.parallel)
-        return f"{self.family} world {self.world} {self.strategy}{axes}{' rslora' if self.rank_stabilized else ''}"
+        return f"{self.family} world {self.world} {self.strategy}{axes}{' rslora' if self.rank_stabilized else ''}{' nf4' if self.nf4 else ''}"
 
 
 CASES = [
@@ -53,6 +57,7 @@ CASES = [
     Case(parallel=(("tensor", 2),)), Case(parallel=(("pipeline", 2),), strategy="no_shard"),
     *(Case(family=family) for family in CONFIGS if family != "llama"),
     Case(family="qwen2", parallel=(("tensor", 2),)), Case(rank_stabilized=True),
+    *(Case(world=world, nf4=True) for world in (1, 2, 3)), Case(family="qwen3", nf4=True), Case(family="mixtral", nf4=True),
 ]
 
 
@@ -69,6 +74,7 @@ class Peer:
         self.plain().save_pretrained(self.base)
         lora = self.peft.LoraConfig(r=RANK, lora_alpha=ALPHA, target_modules=self.targets, use_rslora=case.rank_stabilized,
                                     task_type="CAUSAL_LM")
+        self.nf4 = case.nf4
         self.model = self.peft.get_peft_model(self.loaded(), lora)
         for name, each in self.model.named_parameters():
             if "lora_B" in name:  # With zeros, A would have no gradient in the first step.
@@ -83,7 +89,10 @@ class Peer:
         return model
 
     def loaded(self):
-        return transformers.AutoModelForCausalLM.from_pretrained(self.base, attn_implementation="eager").train()
+        model = transformers.AutoModelForCausalLM.from_pretrained(self.base, attn_implementation="eager").train()
+        if self.nf4:
+            round_to_nf4(model, self.targets)
+        return model
 
     def adapters(self):
         return {name.replace(".default.", "."): each for name, each in self.model.named_parameters() if each.requires_grad}
@@ -107,6 +116,15 @@ class Peer:
         return losses
 
 
+def round_to_nf4(model, targets):
+    functional = peft_package.bitsandbytes_functional()
+    for name, module in model.named_modules():
+        if name.rpartition(".")[2] in targets:
+            # Flat, as on GPUs: on CPUs, dequantize_4bit of bitsandbytes 0.50.2 takes a wrong scale if blocks cross rows.
+            codes, state = functional.quantize_4bit(module.weight.data.flatten(), blocksize=64, quant_type="nf4")
+            module.weight.data = functional.dequantize_4bit(codes, state).view_as(module.weight)
+
+
 def lora_job(directory, peer, case):
     setting = Setting(case.world, 1, True)
     message = job(directory, peer.config)
@@ -114,6 +132,7 @@ def lora_job(directory, peer, case):
     spec = {"train": {"steps": STEPS_WITH_EXPERTS if case.family == "mixtral" else STEPS,
                       "micro_batch": int(setting.micro_batch * size),
                       "lora": {"rank": RANK, "alpha": ALPHA, "base_model": str(peer.base), "rank_stabilized": case.rank_stabilized,
+                               "base_type": "BASE_TYPE_NF4" if case.nf4 else "BASE_TYPE_COMPUTE",
                                "targets": ["*.attention.*"] if peer.targets == ATTENTION else []}},
             "fsdp": {"strategy": f"STRATEGY_{case.strategy.upper()}"}, "parallel": dict(case.parallel),
             "checkpoint": {"load": str(peer.adapter), "dir": str(directory / "runs"), "export": "peft"},
@@ -180,3 +199,22 @@ def test_first_gradients_match_peft(family, tmp_path):
     for name, each in peer.adapters().items():
         gradient = (before[name].double() - after[name].double()) / rate
         assert relative(gradient, each.grad.double()) < GRADIENT_TOLERANCE, name
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_frozen_weights_have_the_bits_of_bitsandbytes(world, tmp_path):
+    case = Case(world=world, nf4=True)
+    peer = Peer(tmp_path, case)
+    message = lora_job(tmp_path, peer, case)
+    message.train.steps = 1
+    message.schedule.Clear()
+    ours = run_message(tmp_path, message, None).weights
+    theirs, begin = peer.loaded(), 0
+    for name in ["model.embed_tokens", *(f"model.layers.{layer}.{each}" for layer in range(2) for each in OF_A_LAYER), "model.norm", "lm_head"]:
+        want = theirs.get_submodule(name).weight.detach().numpy().ravel()
+        got = ours[begin:begin + want.size]
+        assert numpy.array_equal(got.view(numpy.int32), want.view(numpy.int32)), name
+        begin += want.size
+        if name.endswith(OF_A_LAYER[-1]):  # The adapters follow the weights of their layer.
+            begin += sum(each.numel() for each in peer.adapters().values()) // 2
+    assert begin == ours.size

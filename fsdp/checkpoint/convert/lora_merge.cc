@@ -1,6 +1,7 @@
 #include "fsdp/checkpoint/convert/lora_merge.h"
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/strip.h>
 
 #include <algorithm>
 #include <atomic>
@@ -20,7 +21,9 @@
 #include "fsdp/checkpoint/names/adapter_names.h"
 #include "fsdp/checkpoint/names/base_hash.h"
 #include "fsdp/checkpoint/names/job_keys.h"
+#include "fsdp/kernels/nf4/nf4_format.h"
 #include "fsdp/plan/model/describe_model.h"
+#include "fsdp/plan/model/lora_facts.h"
 
 namespace fsdpd {
 namespace {
@@ -41,6 +44,7 @@ struct BaseChunk {
   std::string param;  // Our full name.
   int64_t begin = 0, elements = 0;
   bool in_fp32 = false;
+  bool takes_adapter = false;
 };
 
 std::vector<BaseChunk> ChunksOf(const ModelConfig& model) {
@@ -48,12 +52,20 @@ std::vector<BaseChunk> ChunksOf(const ModelConfig& model) {
   for (const UnitFacts& unit : DescribeModel(model, 1, 1, DType::kFp32).units) {
     for (const ParamFacts& param : unit.params) {
       for (int64_t done = 0; done < param.elements(); done += kChunkElements) {
-        chunks.push_back(
-            {FullName(unit, param), done, std::min(kChunkElements, param.elements() - done), param.fixed});
+        chunks.push_back({FullName(unit, param), done, std::min(kChunkElements, param.elements() - done),
+                          param.fixed, TakesAdapter(unit, param)});
       }
     }
   }
   return chunks;
+}
+
+void RoundToNf4(std::vector<float>* numbers) {
+  uint8_t block[kNf4BlockBytes];
+  for (size_t begin = 0; begin < numbers->size(); begin += kNf4Block) {
+    kernels::Nf4Quantize(numbers->data() + begin, block);
+    for (int i = 0; i < kNf4Block; ++i) (*numbers)[begin + i] = kernels::Nf4Number(block, i);
+  }
 }
 
 // Of the elements as a job stores them, in `type`. Overwrites `numbers`.
@@ -133,14 +145,20 @@ absl::Status CheckBase(const BaseLabel& want, const std::string& base, const Mod
     const DcpViolation& first = source->violations()[0];
     return absl::DataLossError(absl::StrCat(base, ": ", first.where, ": ", first.what));
   }
-  const char* const type = want.type == "bf16" ? "bfloat16" : want.type == "fp16" ? "float16" : "float32";
+  const std::string compute(absl::StripSuffix(want.type, kNf4Suffix));
+  const bool nf4 = compute != want.type;
+  const char* const type = compute == "bf16" ? "bfloat16" : compute == "fp16" ? "float16" : "float32";
   const std::vector<BaseChunk> chunks = ChunksOf(model);
   std::atomic<uint64_t> sum{0};
   FSDPD_RETURN_IF_ERROR(ParallelFor(chunks.size(), threads, stopped, [&](size_t c) -> absl::Status {
     const BaseChunk& chunk = chunks[c];
     std::vector<float> numbers(chunk.elements);
     FSDPD_RETURN_IF_ERROR(source->ReadRun(chunk.param, chunk.begin, chunk.elements, numbers.data()));
-    sum += SumOf(chunk, *FindTensorType(chunk.in_fp32 ? "float32" : type), &numbers);
+    const bool rounds = nf4 && chunk.takes_adapter;
+    if (rounds && chunk.elements % kNf4Block != 0)
+      return absl::FailedPreconditionError(absl::StrCat(chunk.param, ": has no whole blocks of NF4"));
+    if (rounds) RoundToNf4(&numbers);
+    sum += SumOf(chunk, *FindTensorType(chunk.in_fp32 || rounds ? "float32" : type), &numbers);
     return absl::OkStatus();
   }));
   const std::string found = absl::StrCat(absl::Hex(sum.load(), absl::kZeroPad16));

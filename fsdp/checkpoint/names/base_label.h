@@ -7,6 +7,9 @@
 
 namespace fsdpd {
 
+// Ends the type of a label if matrices are in NF4: "bf16+nf4".
+inline constexpr char kNf4Suffix[] = "+nf4";
+
 struct BaseLabel {
   std::string type;  // In which the weights are stored: "bf16". Empty: no frozen weights.
   std::string hash;  // As FingerprintOfBase() computes it.

@@ -1,6 +1,6 @@
 // Gathered form of one bucket, which units read: the parameter values and, for an FP8 bucket, the scales of
 // their rows. Shard boundaries never split a row, so each rank quantizes its own shard and the all-gather
-// moves FP8 data.
+// moves FP8 data. A bucket in NF4 is gathered in NF4, and then converted to the type that units read.
 //
 // Not thread-safe; the program's dependencies order accesses from lanes.
 #pragma once
@@ -37,6 +37,7 @@ class GatheredBucket {
   const Bucket* bucket_ = nullptr;  // Owned by the plan, which must outlive this object.
   at::Tensor values_;               // [bucket_elements]
   at::Tensor scales_;               // [Bucket::scales()] fp32; undefined without FP8.
+  at::Tensor blocks_;               // Bytes of the whole bucket in NF4, if it is sharded.
 };
 
 }  // namespace fsdpd

@@ -1,15 +1,18 @@
 #include "fsdp/engine/operations/gathered_bucket.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <thread>
 #include <vector>
 
 #include "fsdp/comm/local_communicator.h"
 #include "fsdp/model/native/native_fp8.h"
 #include "fsdp/model/testing/fixed_seed.h"
+#include "fsdp/torch/nf4.h"
 
 namespace fsdpd {
 namespace {
@@ -33,8 +36,9 @@ Layout LayoutOver(int ranks) {
   return MakeLayout(model, options);
 }
 
-// What every rank holds after all have gathered `main`, the values of the bucket.
-std::vector<GatheredBucket> Gathered(const Bucket& bucket, const at::Tensor& main) {
+// What every rank holds after all have gathered; stored(range) is what the owner of a range stores.
+std::vector<GatheredBucket> Gathered(const Bucket& bucket,
+                                     const std::function<at::Tensor(const BucketRange&)>& stored) {
   const auto group = MakeLocalGroup(static_cast<int>(bucket.shards));
   std::vector<GatheredBucket> gathered;
   std::vector<std::thread> ranks;
@@ -43,12 +47,16 @@ std::vector<GatheredBucket> Gathered(const Bucket& bucket, const at::Tensor& mai
   for (int64_t rank = 0; rank < bucket.shards; ++rank) {
     ranks.emplace_back([&, rank] {
       const BucketRange own = ShardRange(bucket, rank);
-      gathered[rank].Write(own, main.narrow(0, own.begin, own.elements));
-      EXPECT_EQ(gathered[rank].Gather(own, group[rank].get()), absl::OkStatus());
+      gathered[rank].Write(own, stored(own));
+      if (bucket.shards > 1) EXPECT_EQ(gathered[rank].Gather(own, group[rank].get()), absl::OkStatus());
     });
   }
   for (std::thread& rank : ranks) rank.join();
   return gathered;
+}
+
+std::vector<GatheredBucket> Gathered(const Bucket& bucket, const at::Tensor& main) {
+  return Gathered(bucket, [&](const BucketRange& of) { return main.narrow(0, of.begin, of.elements); });
 }
 
 TEST(GatheredBucket, GathersQuantizedShards) {
@@ -87,6 +95,42 @@ TEST(GatheredBucket, MatchesOneRank) {
   const BoundParam alone = all(one.buckets[0]), cut = all(several.buckets[0]);
   EXPECT_TRUE(alone.scales.equal(cut.scales));
   EXPECT_TRUE(alone.data.to(at::kFloat).equal(cut.data.to(at::kFloat)));
+}
+
+// Sharded or not, units read what NF4 represents.
+TEST(GatheredBucket, ConvertsNf4) {
+  ModelFacts model;
+  model.units.resize(1);
+  for (const int64_t rows : {6, 5, 23}) {
+    ParamFacts param;
+    param.shape = {rows, 64};
+    param.trainable = false;
+    param.nf4 = true;
+    model.units[0].params.push_back(param);
+  }
+  LayoutOptions options;
+  options.types.gathered = DType::kBf16;
+  options.lora = true;
+  for (const int ranks : {1, 2, kRanks}) {
+    options.shards = ranks;
+    const Layout layout = MakeLayout(model, options);
+    const Bucket& bucket = layout.buckets[0];
+    ASSERT_TRUE(layout.buckets.size() == 1 && bucket.in_nf4 && !bucket.read_in_place());
+    const at::Tensor numbers = at::randn({bucket.bucket_elements}),
+                     blocks = at::empty({Nf4Bytes(bucket.bucket_elements)}, at::kByte);
+    QuantizeNf4(numbers, blocks);
+    at::Tensor want = at::empty({bucket.bucket_elements}, at::kBFloat16);
+    DequantizeNf4(blocks, want);
+    const auto part = [&](const BucketRange& of) {
+      return blocks.narrow(0, Nf4Bytes(of.begin), Nf4Bytes(of.elements));
+    };
+    for (const GatheredBucket& gathered : Gathered(bucket, part)) {
+      for (const ParamSlot& slot : bucket.params) {
+        EXPECT_TRUE(
+            gathered.Param(slot).data.equal(want.narrow(0, slot.offset, slot.elements).view(slot.shape)));
+      }
+    }
+  }
 }
 
 TEST(GatheredBucket, InPlaceViewsTheStoredParams) {

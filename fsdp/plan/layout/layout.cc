@@ -13,6 +13,7 @@ namespace {
 constexpr int64_t kParamAlignBytes = 256;
 constexpr int64_t kMainAlignBytes = 16;
 constexpr int64_t kStateAlignBytes = 256;
+constexpr int64_t kNf4Row = 4 * kNf4Block;  // Its bytes are a multiple of kMainAlignBytes.
 
 std::vector<StatePart> OffloadedOf(const Bucket& bucket, int moments) {
   std::vector<StatePart> parts;
@@ -70,7 +71,7 @@ Bucket MakeBucket(std::vector<ParamSlot> params, int64_t row, int unit, bool tra
 // added by AddBalancing.
 void AddBuckets(const UnitFacts& facts, int unit, bool trainable, Group over, TiedReplica tied_replica,
                 const LayoutOptions& options, std::vector<Bucket>* buckets) {
-  std::vector<ParamSlot> params;
+  std::vector<ParamSlot> params, in_nf4;
   std::map<int64_t, std::vector<ParamSlot>> in_fp8;  // By row length.
   for (size_t i = 0; i < facts.params.size(); ++i) {
     const ParamFacts& param = facts.params[i];
@@ -78,7 +79,11 @@ void AddBuckets(const UnitFacts& facts, int unit, bool trainable, Group over, Ti
         param.tied_replica != tied_replica || param.is_selection_bias() || param.in_fp32)
       continue;
     FSDPD_CHECK(!param.fp8 || tied_replica == TiedReplica::kNone);
-    (param.fp8 ? in_fp8[param.shape.back()] : params).push_back(SlotOf(facts, i));
+    (param.fp8 ? in_fp8[param.shape.back()] : param.nf4 ? in_nf4 : params).push_back(SlotOf(facts, i));
+  }
+  if (!in_nf4.empty()) {
+    buckets->push_back(MakeBucket(std::move(in_nf4), kNf4Row, unit, trainable, options));
+    buckets->back().in_nf4 = true;
   }
   for (auto& [row, slots] : in_fp8) {
     buckets->push_back(MakeBucket(std::move(slots), row, unit, trainable, options.GatheredInFp8()));

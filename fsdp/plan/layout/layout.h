@@ -18,16 +18,18 @@
 // are in their own buckets, sharded and reduced over the whole replica: their gradient contributions are
 // summed, and each has one owner per replica. With expert parallelism, experts are in their own buckets,
 // sharded and reduced among the ranks with the same experts; their gradient then covers all tokens, whatever
-// rank they came from. FP8 matrices with one scale per row are in their own buckets, one per row length. A
-// row is never split, so padding is larger if rows do not divide evenly (8B over 768 ranks: 3.8%). The scales
-// of such a bucket follow its numbers, and each scale belongs to one owner. If replicas shard optimizer state
-// (HFSDP), each shard is split again into equal main pieces; replica o owns piece o.
+// rank they came from. Frozen matrices in NF4 are in their own buckets, and a block is never split. FP8
+// matrices with one scale per row are in their own buckets, one per row length. A row is never split, so
+// padding is larger if rows do not divide evenly (8B over 768 ranks: 3.8%). The scales of such a bucket
+// follow its numbers, and each scale belongs to one owner. If replicas shard optimizer state (HFSDP), each
+// shard is split again into equal main pieces; replica o owns piece o.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "fsdp/kernels/nf4/nf4_format.h"
 #include "fsdp/plan/model/model_facts.h"
 
 namespace fsdpd {
@@ -98,14 +100,15 @@ struct Bucket {
   std::vector<ParamSlot> params;
   BucketGroups groups;
   BucketTypes types;
-  int64_t shards = 1;                     // Members of groups.shard.
-  int64_t pieces = 1;                     // Members of groups.pieces.
-  int64_t slices = 1;                     // Members of groups.slices.
-  int64_t elements = 0;                   // Elements of its parameters.
-  int64_t bucket_elements = 0;            // With padding: shard_elements x shards.
-  int64_t shard_elements = 0;             // main_elements x pieces.
-  int64_t main_elements = 0;              // Main parameters on one rank.
-  int64_t row = 0;                        // Elements per scale if gathered in FP8; else 0.
+  int64_t shards = 1;           // Members of groups.shard.
+  int64_t pieces = 1;           // Members of groups.pieces.
+  int64_t slices = 1;           // Members of groups.slices.
+  int64_t elements = 0;         // Elements of its parameters.
+  int64_t bucket_elements = 0;  // With padding: shard_elements x shards.
+  int64_t shard_elements = 0;   // main_elements x pieces.
+  int64_t main_elements = 0;    // Main parameters on one rank.
+  int64_t row = 0;              // Elements per scale if gathered in FP8; else 0.
+  bool in_nf4 = false;          // Stored in NF4, and gathered in it if sharded; units read types.gathered.
   std::vector<StatePart> offloaded = {};  // State in host memory, contiguous.
 
   bool is_selection_bias() const { return choices_begin >= 0; }
@@ -115,15 +118,27 @@ struct Bucket {
   int64_t owners() const { return shards * pieces * slices; }
   // Every rank stores all of it in the type that units read. Units read it in place, and Gather does nothing.
   bool read_in_place() const {
-    return shards == 1 && pieces == 1 && !in_fp8() && (types.split_fp32 || types.gathered == types.main);
+    return shards == 1 && pieces == 1 && !in_fp8() && !in_nf4 &&
+           (types.split_fp32 || types.gathered == types.main);
   }
   bool in_fp8() const { return types.gathered == DType::kFp8; }
   int64_t scales() const { return in_fp8() ? bucket_elements / row : 0; }
   // If gathered in FP8: offset of the scales in bytes.
   int64_t scales_begin() const { return RoundUp(bucket_elements, kScalesAlignBytes); }
-  int64_t gathered_bytes() const {
+  // Of main parameters on one rank, without the low halves of split fp32.
+  int64_t main_bytes() const {
+    return in_nf4 ? Nf4Bytes(main_elements) : main_elements * BytesOf(types.main);
+  }
+  // What ranks send each other, for all of the bucket.
+  int64_t wire_bytes() const {
+    if (in_nf4) return Nf4Bytes(bucket_elements);
     return in_fp8() ? scales_begin() + scales() * BytesOf(DType::kFp32)
                     : bucket_elements * BytesOf(types.gathered);
+  }
+  // With NF4: the numbers as units read them; then, if the bucket is sharded, those that were sent.
+  int64_t gathered_bytes() const {
+    if (!in_nf4) return wire_bytes();
+    return bucket_elements * BytesOf(types.gathered) + (shards > 1 ? wire_bytes() : 0);
   }
   int64_t gather_buffer_bytes() const { return read_in_place() ? 0 : gathered_bytes(); }
   int64_t grad_comm_bytes() const { return bucket_elements * BytesOf(types.grad_comm); }

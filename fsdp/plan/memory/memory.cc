@@ -256,7 +256,7 @@ struct OwnedBytes {
 OwnedBytes OwnedBy(const Spec& spec, const Layout& layout) {
   OwnedBytes owned;
   for (const Bucket& bucket : layout.buckets) {
-    const int64_t main = bucket.main_elements * BytesOf(bucket.types.main);
+    const int64_t main = bucket.main_bytes();
     owned.main += main;
     if (bucket.of_base) owned.base += main;
     owned.parts = std::max(owned.parts, bucket.owners());
@@ -283,7 +283,8 @@ std::string OptimizerNote(const Spec& spec, int64_t offloaded_bytes) {
 
 std::string MainNote(const Spec& spec, const OwnedBytes& owned) {
   if (spec.lora.enabled()) {
-    return absl::StrCat("frozen weights in ", NameOf(spec.precision.compute), ": ", HumanBytes(owned.base),
+    return absl::StrCat("frozen weights in ", spec.lora.nf4 ? "nf4 and " : "", NameOf(spec.precision.compute),
+                        ": ", HumanBytes(owned.base),
                         "; adapters in fp32: ", HumanBytes(owned.main - owned.base));
   }
   const bool split_fp32 = owned.offloaded > 0 && LayoutOptionsOf(spec).types.split_fp32;

@@ -68,6 +68,7 @@ void DescribeLora(const LoraConfig& lora, int64_t tokens, DType compute, ModelFa
           param.fixed;  // A router's selection bias: rounding would change which experts it chooses.
       param.fixed = true;
       param.choices_begin = -1;
+      param.nf4 = lora.nf4 && TakesAdapter(unit, param);
       if (!IsTarget(lora, unit, param)) continue;
       const bool rows = param.partition.is_partitioned() && param.partition.dim == 0;
       const bool columns = param.partition.is_partitioned() && !rows;

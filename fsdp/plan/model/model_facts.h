@@ -71,6 +71,7 @@ struct ParamFacts {
   bool fixed = false;    // Never trained.
   bool fp8 = false;      // Gathered and multiplied in FP8.
   bool in_fp32 = false;  // Gathered in fp32, like a selection bias, without being one.
+  bool nf4 = false;      // Frozen, and stored in NF4 (fsdp/kernels/nf4/nf4_format.h).
   LoraPart lora = LoraPart::kNone;
   TiedReplica tied_replica = TiedReplica::kNone;
   // For a tied-embedding replica, the unit that owns it. For a parameter of a package that is not named after

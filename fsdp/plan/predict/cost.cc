@@ -189,6 +189,12 @@ class Costs {
     return Memory(bucket.replica_bytes() + bucket.shard_elements * BytesOf(bucket.types.gathered));
   }
 
+  // If it is sharded, the blocks are copied to where they are gathered; then all are converted.
+  double FromNf4(const Bucket& bucket) const {
+    const int64_t copied = bucket.shards > 1 ? 2 * bucket.main_bytes() : 0;
+    return Memory(copied + bucket.wire_bytes() + bucket.bucket_elements * BytesOf(bucket.types.gathered));
+  }
+
   double Transfer(const Instruction& i, double bytes_per_second, int collectives = 1) const {
     const Traffic traffic = TrafficOf(spec_.mesh, layout_, i);
     if (!traffic.communicates()) return 0;
@@ -209,8 +215,9 @@ class Costs {
   double Gather(const Instruction& i) const {
     const Bucket& bucket = BucketOf(i);
     if (bucket.read_in_place()) return 0;
-    const double own =
-        bucket.pieces > 1 ? FromReplica(bucket) : Cast(bucket, bucket.shard_elements, bucket.types.gathered);
+    const double own = bucket.in_nf4       ? FromNf4(bucket)
+                       : bucket.pieces > 1 ? FromReplica(bucket)
+                                           : Cast(bucket, bucket.shard_elements, bucket.types.gathered);
     const double rate =
         OnOneNode(i.group) ? profile_.node_gather_bytes_per_second : profile_.network_gather_bytes_per_second;
     return own + Transfer(i, rate, bucket.in_fp8() ? 2 : 1);  // Numbers, then scales.

@@ -284,8 +284,9 @@ std::string GroupsOf(const Bucket& bucket) {
 
 std::string TypesOf(const Bucket& bucket) {
   const BucketTypes& types = bucket.types;
-  return absl::StrCat("  main ", NameOf(types.main), ", moments ", NameOf(types.moment), ", gathered ",
-                      NameOf(types.gathered), bucket.in_fp8() ? absl::StrCat(" by rows of ", bucket.row) : "",
+  return absl::StrCat("  main ", bucket.in_nf4 ? "nf4" : NameOf(types.main), ", moments ",
+                      NameOf(types.moment), ", gathered ", NameOf(types.gathered),
+                      bucket.in_fp8() ? absl::StrCat(" by rows of ", bucket.row) : "",
                       types.split_fp32 ? " as halves of main" : "", ", wire ", NameOf(types.grad_comm),
                       ", gradients ", NameOf(types.gradient));
 }

@@ -30,7 +30,7 @@ Traffic Of(const Layout& layout, const Instruction& instruction) {
     case Op::kGatherReplica:
       return {Pattern::kAllGather, bucket.replica_bytes(), 0, v1::COMM_OP_OUTER_GATHER};
     case Op::kGather:
-      return {Pattern::kAllGather, bucket.gathered_bytes(), 0, v1::COMM_OP_ALL_GATHER};
+      return {Pattern::kAllGather, bucket.wire_bytes(), 0, v1::COMM_OP_ALL_GATHER};
     case Op::kReduce: {
       const Pattern pattern = SumPattern(bucket.groups.shard);
       return {pattern, bucket.grad_comm_bytes(), 0,

@@ -1,4 +1,5 @@
 // Rules of train.lora: its fields, and what it does not support.
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "fsdp/checkpoint/names/adapter_names.h"
+#include "fsdp/kernels/nf4/nf4_format.h"
 #include "fsdp/plan/model/describe_model.h"
 #include "fsdp/plan/model/lora_facts.h"
 #include "fsdp/plan/rules/rule_table.h"
@@ -102,6 +104,27 @@ Findings ChecksTargets(const Facts& f) {
   return findings;
 }
 
+bool IsNf4(const Facts& f) { return f.job.train().lora().base_type() == v1::BASE_TYPE_NF4; }
+
+// A block of NF4 never crosses from one rank's part of a matrix to another's.
+Findings ChecksBlocks(const Facts& f) {
+  if (!IsNf4(f) || !f.llama().has_value() || !f.IsValid({"parallel"})) return {};
+  const int64_t ranks = std::max<int64_t>(1, f.job.parallel().tensor());
+  for (const UnitFacts& unit : f.described_model().units) {
+    for (const ParamFacts& param : unit.params) {
+      if (!TakesAdapter(unit, param)) continue;
+      const bool columns = absl::EndsWith(param.name, ".wo") || absl::EndsWith(param.name, ".w2");
+      const int64_t stretch = columns && ranks > 1 ? param.shape[1] / ranks : param.elements() / ranks;
+      if (stretch % kNf4Block == 0) continue;
+      return {{absl::StrCat(FullName(unit, param), " is [", param.shape[0], " x ", param.shape[1], "], and ",
+                            ranks > 1 ? absl::StrCat("with parallel.tensor: ", ranks, " ") : "",
+                            "its numbers do not split into blocks of ", kNf4Block),
+               "write base_type: compute, or sizes that are multiples of 64 on each rank"}};
+    }
+  }
+  return {};
+}
+
 const Rule kRules[] = {
     {"lora_rank_range", kError, "train.lora.rank", "lora.rank must be from 1 to 1024",
      Limits{1, kMaxLoraRank, "write the rank of the adapters, for example rank: 16", /*required=*/true}},
@@ -149,6 +172,20 @@ const Rule kRules[] = {
        const std::string& path = f.job.train().lora().base_model();
        return path.empty() ? Findings() : CheckPath(path);
      }},
+    {"lora_base_type", kError, "train.lora.base_type", "lora.base_type must be known",
+     Known("write compute or nf4")},
+    {"lora_nf4_blocks", kError, "train.lora.base_type",
+     "with base_type: nf4, matrices on each rank must consist of blocks of 64 numbers", ChecksBlocks},
+    {"lora_nf4_reshards", kError, "train.lora.base_type",
+     "base_type: nf4 requires strategy: optim_grads_params without keep_gathered and HFSDP",
+     When{[](const Facts& f) {
+            return IsNf4(f) &&
+                   (f.strategy() != v1::STRATEGY_OPTIM_GRADS_PARAMS || f.job.fsdp().keep_gathered() ||
+                    f.job.fsdp().outer().strategy() == v1::STRATEGY_OPTIM);
+          },
+          "the weights are in 4 bits only while no unit reads them, and this job would keep all of them "
+          "converted",
+          "write strategy: optim_grads_params, and leave keep_gathered and outer.strategy out"}},
     {"lora_without_base_model", kWarn, "train.lora.base_model",
      "without lora.base_model, adapters are trained on initial weights",
      When{[](const Facts& f) { return HasLora(f) && f.job.train().lora().base_model().empty(); },

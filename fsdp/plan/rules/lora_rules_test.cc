@@ -36,8 +36,34 @@ std::set<std::string> ErrorsOf(const v1::JobSpec& job) {
 
 using Change = std::function<void(v1::JobSpec*)>;
 
+using Cases = std::vector<std::pair<std::string, Change>>;
+
+const Cases kNf4Cases = {
+    {"lora_base_type",
+     [](auto* job) { job->mutable_train()->mutable_lora()->set_base_type(static_cast<v1::BaseType>(7)); }},
+    {"lora_nf4_blocks",
+     [](auto* job) {
+       job->mutable_train()->mutable_lora()->set_base_type(v1::BASE_TYPE_NF4);
+       job->mutable_model()->mutable_llama()->set_vocab_size(64);
+       job->mutable_model()->mutable_llama()->set_hidden_size(24);
+       job->mutable_model()->mutable_llama()->set_intermediate_size(36);
+       job->mutable_model()->mutable_llama()->set_layers(1);
+       job->mutable_model()->mutable_llama()->set_heads(3);
+     }},
+    {"lora_nf4_reshards",
+     [](auto* job) {
+       job->mutable_train()->mutable_lora()->set_base_type(v1::BASE_TYPE_NF4);
+       job->mutable_fsdp()->set_strategy(v1::STRATEGY_NO_SHARD);
+     }},
+    {"lora_nf4_reshards",
+     [](auto* job) {
+       job->mutable_train()->mutable_lora()->set_base_type(v1::BASE_TYPE_NF4);
+       job->mutable_fsdp()->set_keep_gathered(true);
+     }},
+};
+
 TEST(LoraRules, EachRuleHasAJobThatItRejects) {
-  const std::vector<std::pair<std::string, Change>> cases = {
+  Cases cases = {
       {"lora_rank_range", [](auto* job) { job->mutable_train()->mutable_lora()->clear_rank(); }},
       {"lora_rank_range", [](auto* job) { job->mutable_train()->mutable_lora()->set_rank(1025); }},
       {"lora_alpha_range", [](auto* job) { job->mutable_train()->mutable_lora()->set_alpha(0); }},
@@ -78,6 +104,7 @@ TEST(LoraRules, EachRuleHasAJobThatItRejects) {
          job->mutable_checkpoint()->set_export_("peft");
        }},
   };
+  cases.insert(cases.end(), kNf4Cases.begin(), kNf4Cases.end());
   EXPECT_EQ(ErrorsOf(Job()), std::set<std::string>());
   std::set<std::string> tested;
   for (const auto& [rule, change] : cases) {

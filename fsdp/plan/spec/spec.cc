@@ -393,6 +393,7 @@ LoraConfig ToLoraConfig(const v1::Lora& lora) {
   config.rank_stabilized = lora.rank_stabilized();
   config.targets.assign(lora.targets().begin(), lora.targets().end());
   config.base_model = lora.base_model();
+  config.nf4 = lora.base_type() == v1::BASE_TYPE_NF4;
   return config;
 }
 

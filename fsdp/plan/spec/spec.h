@@ -309,6 +309,7 @@ struct LoraConfig {
   bool rank_stabilized = false;
   std::vector<std::string> targets = {};  // Patterns; empty: every matrix that can have an adapter.
   std::string base_model = {};            // Source of the frozen weights; empty: initial values.
+  bool nf4 = false;                       // Frozen matrices that can have an adapter are stored in NF4.
 
   bool enabled() const { return rank > 0; }
   // Factor of x A^T B^T.
