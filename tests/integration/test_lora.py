@@ -126,11 +126,12 @@ def test_merge_reports_wrong_directories(page, words, error):
     assert done.code not in (0, None) and error in done.err, done
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_killed_job_ends_with_the_same_adapters(page, ranks):
+@pytest.mark.parametrize("ranks, base_type", [(1, "compute"), (2, "nf4")])
+def test_killed_job_ends_with_the_same_adapters(page, ranks, base_type):
     cluster, directory, _ = page
     runs = [directory / f"runs/{name}-{ranks}" for name in ("whole", "killed")]
-    settings = {"resources__ranks_per_node": ranks, "train__global_batch": 4, "checkpoint__every_steps": 10}
+    settings = {"resources__ranks_per_node": ranks, "train__global_batch": 4, "checkpoint__every_steps": 10,
+                "train__lora__base_type": base_type}
     whole = cluster.wait_state(submit(cluster, directory, checkpoint__dir=runs[0], **settings), "SUCCEEDED")
     killed = submit(cluster, directory, checkpoint__dir=runs[1], **settings)
     cluster.wait_step(killed, 25)

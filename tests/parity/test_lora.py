@@ -218,3 +218,20 @@ def test_frozen_weights_have_the_bits_of_bitsandbytes(world, tmp_path):
         if name.endswith(OF_A_LAYER[-1]):  # The adapters follow the weights of their layer.
             begin += sum(each.numel() for each in peer.adapters().values()) // 2
     assert begin == ours.size
+
+
+@pytest.mark.parametrize("family", ["llama", "mixtral"])
+def test_merge_verifies_quantized_base_and_adds_to_its_weights(family, tmp_path):
+    """The export verifies the recorded hash, which is of the quantized weights, with the files of the base model."""
+    case = Case(family=family, nf4=True)
+    peer = Peer(tmp_path, case)
+    message = lora_job(tmp_path, peer, case)
+    message.train.steps, message.checkpoint.export = 1, "hf"
+    message.schedule.Clear()
+    message.optimizer.adamw.lr = 1e-30
+    run_message(tmp_path, message, None)
+    merged = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "runs/hf").state_dict()
+    peer.nf4 = False
+    want = peer.peft.PeftModel.from_pretrained(peer.loaded(), peer.adapter).merge_and_unload().state_dict()
+    for name, each in want.items():
+        torch.testing.assert_close(merged[name], each, atol=1e-6, rtol=0)
