@@ -129,6 +129,8 @@ TEST(SpecText, SuggestsSimilarField) {
 TEST(SpecText, SuggestsFieldByNameInPeft) {
   EXPECT_EQ(ViolationsOf("train: {lora: {r: 8}}"),
             "f:1:16: error: unknown field train.lora.r; did you mean rank? [unknown_field]\n");
+  EXPECT_NE(ViolationsOf("train: {lora: {load_in_4bit: true}}").find("did you mean base_type?"),
+            std::string::npos);
   EXPECT_EQ(ViolationsOf("train: {lora: {use_rslora: true}}"),
             "f:1:16: error: unknown field train.lora.use_rslora; did you mean rank_stabilized? "
             "[unknown_field]\n");

@@ -16,7 +16,7 @@ namespace fsdpd {
 namespace {
 
 // One chunk fits in a CPU's cache; a GPU needs fewer launches.
-constexpr int64_t kChunkElements = 1 << 18, kChunkOnGpu = 1 << 22;
+constexpr int64_t kChunkElements = 1 << 18, kChunkOnGpu = 1 << 20;
 
 // The sum of HashOfElement() of stored[0, elements), which are elements `index` of a whole parameter.
 uint64_t SumOf(const at::Tensor& stored, const at::Tensor& index, uint64_t name) {

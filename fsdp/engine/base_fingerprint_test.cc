@@ -17,6 +17,7 @@ struct Case {
   Strategy strategy = Strategy::kOptimGradsParams;
   LlamaConfig model = SmallLlama();
   DType type = DType::kFp32;
+  bool nf4 = false;
 };
 
 // The fingerprint of ranks whose weights are `first`, `first` + 1 and so on in each parameter.
@@ -27,7 +28,8 @@ std::string FingerprintOf(const Case& c, float first = 0) {
   spec.mesh = c.mesh;
   spec.strategy = c.strategy;
   spec.precision.compute = c.type;
-  spec.outer_strategy = Strategy::kOptim;
+  spec.outer_strategy = c.nf4 ? Strategy::kNoShard : Strategy::kOptim;
+  spec.lora.nf4 = c.nf4;
   spec.lora.rank = 2;
   spec.lora.alpha = 4;
   const Layout layout = MakeLayout(DescribeSpec(spec), LayoutOptionsOf(spec));
@@ -68,6 +70,26 @@ TEST(BaseFingerprint, DoesNotDependOnPartitionOfExperts) {
   EXPECT_EQ(alone.substr(0, 5), "bf16 ");
   const Mesh mesh = Mesh::DataParallel(1, 2).WithExpert(2);
   EXPECT_EQ(FingerprintOf({mesh, Strategy::kOptimGradsParams, model, DType::kBf16}), alone);
+}
+
+TEST(BaseFingerprint, OfNf4DoesNotDependOnSharding) {
+  LlamaConfig model = SmallLlama();
+  model.hidden_size = 64;
+  model.intermediate_size = 256;
+  model.heads = 4;
+  model.kv_heads = 1;  // Tensor-parallel ranks have the same key head.
+  model.head_size = 64;
+  const auto over = [&](const Mesh& mesh) {
+    return FingerprintOf({mesh, Strategy::kOptimGradsParams, model, DType::kBf16, /*nf4=*/true});
+  };
+  const std::string alone = over(Mesh::DataParallel(1, 1));
+  EXPECT_EQ(alone.substr(0, 9), "bf16+nf4 ");
+  EXPECT_NE(
+      alone.substr(9),
+      FingerprintOf({Mesh::DataParallel(1, 1), Strategy::kOptimGradsParams, model, DType::kBf16}).substr(5));
+  for (const Mesh& mesh : {Mesh::DataParallel(1, 3), Mesh::DataParallel(2, 2),
+                           Mesh::DataParallel(1, 4).WithTensor(2), Mesh::DataParallel(1, 4).WithTensor(4)})
+    EXPECT_EQ(over(mesh), alone);
 }
 
 TEST(BaseFingerprint, DependsOnWeights) {

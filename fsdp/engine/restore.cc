@@ -193,6 +193,13 @@ void Restore::CompareData(const std::vector<std::string>& here) {
 
 absl::Status Restore::CheckBaseModel(const BaseLabel& here) {
   if (base_model_.empty()) return absl::OkStatus();
+  const auto is_nf4 = [](const BaseLabel& label) { return absl::EndsWith(label.type, kNf4Suffix); };
+  if (is_nf4(base_model_) != is_nf4(here)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "train.lora.base_type: the adapters were trained with frozen weights in ", base_model_.type, " (got ",
+        here.type, "); write base_type: ", is_nf4(base_model_) ? "nf4" : "compute",
+        ", or convert the checkpoint with `fsdpctl ckpt convert --to peft` and load that"));
+  }
   if (base_model_.type != here.type) {
     AddNote(absl::StrCat("the frozen weights were stored in ", base_model_.type, " there, and are in ",
                          here.type, " here: they could not be compared"));

@@ -78,6 +78,14 @@ TEST(Nf4, ZerosStayZero) {
   EXPECT_TRUE(Dequantized(Quantized(zeros), 64).equal(zeros));
 }
 
+TEST(Nf4, NanMakesItsBlockNan) {
+  const at::Tensor numbers = at::randn({128});
+  numbers[5] = std::nanf("");
+  const at::Tensor got = Dequantized(Quantized(numbers), 128).isnan();
+  EXPECT_TRUE(got.narrow(0, 0, 64).all().item<bool>());
+  EXPECT_FALSE(got.narrow(0, 64, 64).any().item<bool>());
+}
+
 TEST(Nf4, RoundsToNarrowTypesOnce) {
   const at::Tensor blocks = Quantized(at::randn({640}));
   for (const at::ScalarType type : {at::kBFloat16, at::kHalf})

@@ -230,13 +230,13 @@ def test_checks_output_before_compiling(run_model, tmp_path, output, message):
 
 
 BLOCKED = '''
-import argparse, hashlib
+import argparse, hashlib, sys
 from fsdpd import program
 program.GRACE_S = 0.1
 def run(options):
     print("runs", flush=True)
     hashlib.pbkdf2_hmac("sha256", b"a", b"b", (1 << 31) - 1)
-program.Program("model", (), "output").run_interruptible(argparse.Namespace(run=run))
+sys.exit(program.Program("model", (), "output").run_interruptible(argparse.Namespace(run=run)))
 '''
 
 

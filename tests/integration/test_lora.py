@@ -156,6 +156,11 @@ def test_adapter_is_continued_only_on_its_base_model(page):
     other = submit(cluster, directory, checkpoint__dir=directory / "runs/other", checkpoint__load=first, train__steps=30,
                    train__lora__base_model=directory / "other")
     assert "the adapters were trained with other frozen weights" in cluster.wait_state(other, "FAILED").reason
+    narrow = {"train__lora__base_type": "nf4", "train__steps": 30}
+    other_type = submit(cluster, directory, checkpoint__dir=first, checkpoint__load=first, **narrow)
+    assert "write base_type: compute, or convert the checkpoint" in cluster.wait_state(other_type, "FAILED").reason
+    of_peft = submit(cluster, directory, checkpoint__dir=directory / "runs/narrow", checkpoint__load=first / "peft", **narrow)
+    cluster.wait_state(of_peft, "SUCCEEDED")
     stronger = submit(cluster, directory, checkpoint__dir=directory / "runs/stronger", checkpoint__load=first, train__steps=30,
                       train__lora__alpha=64)
     assert "another scale of the adapters (got 2, want 4)" in cluster.wait_state(stronger, "FAILED").reason

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Compares a job on this machine's GPUs with another framework: step time, tokens/s/GPU, memory, energy. The rival is PyTorch
-FSDP2 or NVIDIA's megatron-fsdp, each compiled block by block; of a job with train.lora on one GPU, PyTorch alone.
+FSDP2 or NVIDIA's megatron-fsdp, each compiled block by block; of a job with train.lora on one GPU, only PyTorch.
 
     tests/perf/gpu_vs_rival.py --rounds 2 docs/bench/specs/llama3-8b-s8192.yaml
     tests/perf/gpu_vs_rival.py --set data.sequence_length=4096 --set fsdp.keep_gathered=true docs/bench/specs/llama3-8b-s8192.yaml
@@ -140,6 +140,8 @@ def main():
             sys.exit(f"{path}: a rival needs model.llama spelled out, or --hf")
         if "lora" in spec["train"] and spec["resources"]["nodes"] * spec["resources"]["ranks_per_node"] > 1:
             sys.exit(f"{path}: the rival with adapters runs on one GPU")
+        if spec["train"].get("lora", {}).keys() - {"rank", "alpha", "base_type"}:
+            sys.exit(f"{path}: the rival has adapters on all matrices, with scale alpha / rank")
         measure(spec, options)
 
 

@@ -156,7 +156,8 @@ absl::Status CheckBase(const BaseLabel& want, const std::string& base, const Mod
     FSDPD_RETURN_IF_ERROR(source->ReadRun(chunk.param, chunk.begin, chunk.elements, numbers.data()));
     const bool rounds = nf4 && chunk.takes_adapter;
     if (rounds && chunk.elements % kNf4Block != 0)
-      return absl::FailedPreconditionError(absl::StrCat(chunk.param, ": has no whole blocks of NF4"));
+      return absl::FailedPreconditionError(absl::StrCat(chunk.param, ": size is not a multiple of ",
+                                                        kNf4Block, "; use the base model of the job"));
     if (rounds) RoundToNf4(&numbers);
     sum += SumOf(chunk, *FindTensorType(chunk.in_fp32 || rounds ? "float32" : type), &numbers);
     return absl::OkStatus();

@@ -177,15 +177,22 @@ const Rule kRules[] = {
     {"lora_nf4_blocks", kError, "train.lora.base_type",
      "with base_type: nf4, matrices on each rank must consist of blocks of 64 numbers", ChecksBlocks},
     {"lora_nf4_reshards", kError, "train.lora.base_type",
-     "base_type: nf4 requires strategy: optim_grads_params without keep_gathered and HFSDP",
+     "base_type: nf4 requires strategy: optim_grads_params without keep_gathered",
+     When{
+         [](const Facts& f) {
+           return IsNf4(f) &&
+                  (f.strategy() != v1::STRATEGY_OPTIM_GRADS_PARAMS || f.job.fsdp().keep_gathered());
+         },
+         "weights are in 4 bits only while no unit reads them, and this job would keep all of them converted",
+         "write strategy: optim_grads_params, and leave keep_gathered out"}},
+    {"lora_nf4_without_hfsdp", kError, "fsdp.outer.strategy",
+     "outer.strategy: optim is not supported with base_type: nf4",
      When{[](const Facts& f) {
-            return IsNf4(f) &&
-                   (f.strategy() != v1::STRATEGY_OPTIM_GRADS_PARAMS || f.job.fsdp().keep_gathered() ||
-                    f.job.fsdp().outer().strategy() == v1::STRATEGY_OPTIM);
+            return IsNf4(f) && f.job.fsdp().outer().strategy() == v1::STRATEGY_OPTIM &&
+                   f.job.fsdp().outer().size() > 1;
           },
-          "the weights are in 4 bits only while no unit reads them, and this job would keep all of them "
-          "converted",
-          "write strategy: optim_grads_params, and leave keep_gathered and outer.strategy out"}},
+          "replicas gather their pieces in precision.compute, not in 4 bits",
+          "leave outer.strategy out (HSDP), or write base_type: compute"}},
     {"lora_without_base_model", kWarn, "train.lora.base_model",
      "without lora.base_model, adapters are trained on initial weights",
      When{[](const Facts& f) { return HasLora(f) && f.job.train().lora().base_model().empty(); },

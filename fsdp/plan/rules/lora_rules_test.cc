@@ -36,6 +36,21 @@ std::set<std::string> ErrorsOf(const v1::JobSpec& job) {
 
 using Change = std::function<void(v1::JobSpec*)>;
 
+// Two tensor-parallel ranks, each with half of the columns of w2.
+v1::JobSpec OverTensor(int64_t intermediate_size) {
+  v1::JobSpec job = Job();
+  job.mutable_train()->mutable_lora()->set_base_type(v1::BASE_TYPE_NF4);
+  v1::Llama* llama = job.mutable_model()->mutable_llama();
+  llama->set_vocab_size(64);
+  llama->set_hidden_size(128);
+  llama->set_intermediate_size(intermediate_size);
+  llama->set_layers(1);
+  llama->set_heads(2);
+  job.mutable_resources()->set_ranks_per_node(2);
+  job.mutable_parallel()->set_tensor(2);
+  return job;
+}
+
 using Cases = std::vector<std::pair<std::string, Change>>;
 
 const Cases kNf4Cases = {
@@ -60,7 +75,31 @@ const Cases kNf4Cases = {
        job->mutable_train()->mutable_lora()->set_base_type(v1::BASE_TYPE_NF4);
        job->mutable_fsdp()->set_keep_gathered(true);
      }},
+    {"lora_nf4_blocks", [](auto* job) { *job = OverTensor(/*intermediate_size=*/192); }},
+    {"lora_nf4_without_hfsdp",
+     [](auto* job) {
+       job->mutable_train()->mutable_lora()->set_base_type(v1::BASE_TYPE_NF4);
+       job->mutable_resources()->set_ranks_per_node(4);
+       job->mutable_fsdp()->mutable_outer()->set_size(2);
+       job->mutable_fsdp()->mutable_outer()->set_strategy(v1::STRATEGY_OPTIM);
+     }},
 };
+
+TEST(LoraRules, ReportsFrozenAndTargetsTogether) {
+  v1::JobSpec job = Job();
+  job.mutable_train()->add_frozen("layer.0.*");
+  job.mutable_train()->mutable_lora()->add_targets("*.typo");
+  EXPECT_EQ(ErrorsOf(job), (std::set<std::string>{"lora_targets_match", "lora_without_frozen"}));
+}
+
+TEST(LoraRules, AcceptsNf4WithTensorParallelismAndHsdp) {
+  EXPECT_EQ(ErrorsOf(OverTensor(/*intermediate_size=*/256)), std::set<std::string>());
+  v1::JobSpec hsdp = Job();
+  hsdp.mutable_train()->mutable_lora()->set_base_type(v1::BASE_TYPE_NF4);
+  hsdp.mutable_resources()->set_ranks_per_node(4);
+  hsdp.mutable_fsdp()->mutable_outer()->set_size(2);
+  EXPECT_EQ(ErrorsOf(hsdp), std::set<std::string>());
+}
 
 TEST(LoraRules, EachRuleHasAJobThatItRejects) {
   Cases cases = {

@@ -27,8 +27,9 @@ int64_t GatheredBytes(const Facts& f) {
   LayoutOptions options;
   options.shards = f.world() / f.outer_size();
   options.types.gathered = f.compute();
+  options.lora = f.job.train().has_lora();
   int64_t bytes = 0;
-  for (const Bucket& bucket : MakeLayout(DescribeModel(f.model(), 1, 1, f.compute()), options).buckets) {
+  for (const Bucket& bucket : MakeLayout(f.described_model(), options).buckets) {
     bytes += bucket.gathered_bytes();
   }
   return bytes;

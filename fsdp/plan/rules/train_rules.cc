@@ -43,6 +43,7 @@ Shape ShapeOf(const v1::Schedule& schedule) {
 // A pattern that matches no parameter is a typo.
 Findings ChecksFrozen(const Facts& f) {
   if (f.job.train().frozen().empty() || !f.ModelIsKnown()) return {};
+  if (f.job.train().has_lora()) return {};  // Rule lora_without_frozen.
   Findings findings;
   const std::vector<std::string> names = f.param_names();
   std::vector<bool> frozen(names.size());
