@@ -52,6 +52,10 @@ def test_expert_losses_match_cpu_ranks():
     run("tests/gpu/experts.py")
 
 
+def test_lora_losses_match_cpu_ranks():
+    run("tests/gpu/lora.py")
+
+
 def test_memory_is_steady_over_hundreds_of_steps():
     run("tests/gpu/steady_memory.py", "docs/bench/specs/llama3-1b-s2048.yaml")
 
