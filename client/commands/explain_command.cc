@@ -100,7 +100,8 @@ std::vector<FieldDoc> RulesOf(const std::string& field) {
   return rules;
 }
 
-// The only field whose path ends with `name`: train.lora for "lora". `unknown`: the error if there is none.
+// Finds a field by the end of its path, such as train.lora by "lora". Returns `unknown` if there is none, and
+// an error if there are several.
 absl::StatusOr<Explained> FieldByEnd(const std::string& name, const absl::Status& unknown) {
   std::vector<std::string> paths = PathsTo(name);
   if (paths.empty()) return unknown;

@@ -235,8 +235,8 @@ void AddCkptConvert(CLI::App* ckpt, CommandLine* line) {
       "Convert the parameters of a checkpoint to another format. Between native checkpoints and torch_dist "
       "the optimizer state is converted too. SOURCE is a native checkpoint, a Hugging Face directory, "
       "torch_dist of Megatron-Core, or a checkpoint of FSDP2 or torchtitan. A checkpoint of a LoRA job "
-      "converts "
-      "only to peft. TARGET appears when it is complete. To resume an interrupted conversion, run the same "
+      "converts only to peft. TARGET appears when it is complete. To resume an interrupted conversion, run "
+      "the same "
       "command again.",
       "  fsdpctl ckpt convert Llama-3.1-8B start --to fsdp_dtensor\n"
       "  fsdpctl ckpt convert runs/7/iter_0001000 out --to hf --spec job.yaml\n"

@@ -3,10 +3,6 @@
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 
-#include <algorithm>
-#include <cmath>
-#include <cstring>
-
 #include "base/check.h"
 #include "fsdp/kernels/nf4/nf4_conversion.h"
 #include "fsdp/kernels/nf4/nf4_format.h"
@@ -30,13 +26,8 @@ void QuantizeNf4(const at::Tensor& numbers, const at::Tensor& blocks) {
   uint8_t* const to = blocks.mutable_data_ptr<uint8_t>();
   if (numbers.is_cuda())
     return kernels::QuantizeNf4(from, numbers.numel(), to, kernels::CurrentStream(numbers.get_device()));
-  for (int64_t b = 0; b < numbers.numel() / kNf4Block; ++b) {
-    const float* const block = from + b * kNf4Block;
-    kernels::Nf4Quantize(block, to + b * kNf4BlockBytes);
-    // The largest magnitude is that of the other numbers.
-    const float* const nan = std::find_if(block, block + kNf4Block, [](float x) { return std::isnan(x); });
-    if (nan != block + kNf4Block) std::memcpy(to + b * kNf4BlockBytes, nan, sizeof(*nan));
-  }
+  for (int64_t b = 0; b < numbers.numel() / kNf4Block; ++b)
+    kernels::Nf4Quantize(from + b * kNf4Block, to + b * kNf4BlockBytes);
 }
 
 void DequantizeNf4(const at::Tensor& blocks, const at::Tensor& into) {

@@ -6,8 +6,7 @@
 
 namespace fsdpd {
 
-// `numbers`: contiguous fp32. `blocks`: on the same device. On CPUs, a NaN makes all numbers of its block
-// NaN; on GPUs, numbers must not be NaN.
+// `numbers`: contiguous fp32. `blocks`: on the same device.
 void QuantizeNf4(const at::Tensor& numbers, const at::Tensor& blocks);
 
 // `into`: contiguous fp32, bf16 or fp16, on the same device; each number is rounded once.

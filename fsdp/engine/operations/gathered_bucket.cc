@@ -52,7 +52,7 @@ void GatheredBucket::Write(const BucketRange& shard, const at::Tensor& from) con
 
 absl::Status GatheredBucket::Gather(const BucketRange& own, Communicator* group) const {
   if (blocks_.defined()) {
-    const DType byte = DType::kFp8;  // Only moved.
+    const DType byte = DType::kFp8;  // The gather moves bytes, and needs only their number.
     FSDPD_RETURN_IF_ERROR(group->AllGather(blocks_.mutable_data_ptr(), Nf4Bytes(own.elements), byte));
     DequantizeNf4(blocks_, values_);
     return absl::OkStatus();

@@ -10,7 +10,7 @@ namespace fsdpd::kernels {
 
 // REQUIRES: `elements` is a multiple of kNf4Block. `blocks` is aligned to 4 bytes.
 void QuantizeNf4(const float* numbers, int64_t elements, uint8_t* blocks, Stream stream);
-// `to`: of `type`, each number rounded once; aligned to 16 bytes.
+// `to`: of `type`, each number rounded once; aligned to 32 bytes.
 void DequantizeNf4(const uint8_t* blocks, int64_t elements, void* to, DType type, Stream stream);
 
 }  // namespace fsdpd::kernels

@@ -54,10 +54,13 @@ FSDPD_HOST_DEVICE inline int Nf4Code(float number) {
   return Nf4Level(below + 1) - number < number - Nf4Level(below) ? below + 1 : below;
 }
 
-// One block, of kNf4Block numbers.
+// One block, of kNf4Block numbers. A NaN makes all of them NaN.
 FSDPD_HOST_DEVICE inline void Nf4Quantize(const float* numbers, uint8_t* block) {
   float largest = 0;
-  for (int i = 0; i < kNf4Block; ++i) largest = fmaxf(largest, fabsf(numbers[i]));
+  for (int i = 0; i < kNf4Block; ++i) {
+    const float magnitude = fabsf(numbers[i]);
+    if (magnitude > largest || magnitude != magnitude) largest = magnitude;
+  }
   memcpy(block, &largest, sizeof(largest));
   const auto code = [&](int i) { return largest == 0 ? 7 : Nf4Code(numbers[i] / largest); };
   for (int i = 0; i < kNf4Block; i += 2)

@@ -96,7 +96,8 @@ class NativeBlock : public NativeProducts {
     TokenDispatch dispatch;
     at::Tensor shared_gate_up;  // Of the shared expert, [tokens x 2 of its width].
     at::Tensor gate_up;         // [tokens (with experts: rows) x 2 intermediate]
-    // Of the adapters (LoraAdapters). Without recomputation of the outputs, w2's are kept in every mode.
+    // Of the adapters (LoraAdapters). Every recompute mode saves those of w2, because backward does not
+    // repeat the products of w2.
     at::Tensor qkv_low;
     at::Tensor wo_low;
     at::Tensor gate_up_low;

@@ -105,19 +105,19 @@ void NarrowBackward(const at::Tensor& grad_out, const Weights& weights, const Ad
 // Everything but the products of the matrices: the adapters' products and the biases.
 void AdaptersForwardInto(const at::Tensor& low, const Weights& weights, const Matrices& biases,
                          const at::Tensor& into) {
+  const auto has_bias = [&](size_t i) { return !biases.empty() && biases[i].defined(); };
   int64_t begin = 0;
   for (size_t i = 0; i < weights.outputs.size(); ++i) {
     at::Tensor own = into.narrow(1, begin, weights.outputs[i]);
     begin += weights.outputs[i];
-    if (!biases.empty() && biases[i].defined()) {
+    if (has_bias(i)) {
       own.copy_(biases[i]);
     } else if (!weights.adapters.a[i].defined()) {
       own.zero_();
     }
   }
   ForEachAdapter(weights, into, low, [&](size_t i, at::Tensor outputs, const at::Tensor& own) {
-    const bool biased = !biases.empty() && biases[i].defined();
-    at::addmm_out(outputs, outputs, own, weights.adapters.b[i].t(), /*beta=*/biased ? 1 : 0);
+    at::addmm_out(outputs, outputs, own, weights.adapters.b[i].t(), /*beta=*/has_bias(i) ? 1 : 0);
   });
 }
 

@@ -53,7 +53,8 @@ struct Weights {
   at::Tensor EmptyLow(const at::Tensor& rows) const;
 };
 
-// What the backward of weights with adapters computes in the pass over the gradient of their outputs.
+// What the backward of weights with adapters computes besides the gradient of x. Tensor parallelism calls it
+// for one part of the tokens after the other, so gradients of B in bf16 are rounded once per part.
 struct AdapterBackward {
   at::Tensor low;       // Of the forward.
   at::Tensor grad_low;  // From EmptyLow; receives it.
@@ -87,8 +88,7 @@ int64_t OutputsOf(const Matrices& matrices);
 at::Tensor LinearForward(const at::Tensor& x, const Weights& weights, const Matrices& biases = {},
                          at::Tensor* low = nullptr);
 
-// residual + x matrix^T, rounded once; with an adapter, its sum with the residual is rounded before.
-// Contiguous.
+// residual + x matrix^T, rounded once; with an adapter, residual + adapter is rounded first. Contiguous.
 at::Tensor AddLinear(const at::Tensor& residual, const at::Tensor& x, const Weights& matrix,
                      const at::Tensor& low = {});
 at::Tensor AddLinear(const at::Tensor& residual, const Fp8& x, const Weights& matrix);

@@ -125,7 +125,7 @@ struct Bucket {
   int64_t scales() const { return in_fp8() ? bucket_elements / row : 0; }
   // If gathered in FP8: offset of the scales in bytes.
   int64_t scales_begin() const { return RoundUp(bucket_elements, kScalesAlignBytes); }
-  // Of main parameters on one rank, without the low halves of split fp32.
+  // Of main parameters on one rank; of split fp32 both halves.
   int64_t main_bytes() const {
     return in_nf4 ? Nf4Bytes(main_elements) : main_elements * BytesOf(types.main);
   }

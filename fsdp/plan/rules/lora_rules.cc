@@ -116,10 +116,9 @@ Findings ChecksBlocks(const Facts& f) {
       const bool columns = absl::EndsWith(param.name, ".wo") || absl::EndsWith(param.name, ".w2");
       const int64_t stretch = columns && ranks > 1 ? param.shape[1] / ranks : param.elements() / ranks;
       if (stretch % kNf4Block == 0) continue;
-      return {{absl::StrCat(FullName(unit, param), " is [", param.shape[0], " x ", param.shape[1], "], and ",
-                            ranks > 1 ? absl::StrCat("with parallel.tensor: ", ranks, " ") : "",
-                            "its numbers do not split into blocks of ", kNf4Block),
-               "write base_type: compute, or sizes that are multiples of 64 on each rank"}};
+      return {{absl::StrCat(columns && ranks > 1 ? "a row of " : "", FullName(unit, param), " has ", stretch,
+                            " numbers on each rank, not a multiple of ", kNf4Block),
+               "write base_type: compute, or change the sizes or parallel.tensor"}};
     }
   }
   return {};
