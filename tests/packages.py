@@ -4,10 +4,11 @@ without the user's registry settings (proxies, certificates) and need no network
 import os
 import subprocess
 
-from harness import grafana, manifests
+from harness import datasets_package, grafana, manifests
 from harness.programs import ROOT
 
 if __name__ == "__main__":
+    datasets_package.installed()
     grafana.installed()
     manifests.validator()
     # As the tests have it: no settings that put modules elsewhere.

@@ -21,10 +21,11 @@ import tokenizers
 import transformers
 import yaml
 from fsdpd.data import chats, command, packing, sources
-from tokenizers import decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import models, processors
 
 from clients.conftest import TOOLS
 from clients.jobs import environment, small, written
+from clients.token_data import END, MARKED, TEXTS, UNMARKED, ids_of, jsonl, library, model, run  # noqa: F401
 from harness import wheel
 from harness.cluster import fsdpctl
 from harness.programs import ROOT
@@ -32,66 +33,10 @@ from harness.small_disk import fill, small_disk
 from harness.wait import wait_until
 
 LOAD_TEMPLATE = chats.load_template
-END = "<|end_of_text|>"
-MARKED = ("{% for m in messages %}<|turn|>{{ m.role }}\n{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"
-          "<|turn_end|>\n{% endgeneration %}{% else %}{{ m.content }}<|turn_end|>\n{% endif %}{% endfor %}"
-          "{% if add_generation_prompt %}<|turn|>assistant\n{% endif %}")
-UNMARKED = re.sub(r"{% (end)?generation %}", "", MARKED)
-TEXTS = [f"Line {number}: the quick brown fox, naïve café 🦊, jumps {'over ' * (number % 7)}the lazy dog.\n"
-         for number in range(300)] + [f"a text that speaks of {END} ends no document"]
-
-
-@pytest.fixture(scope="session")
-def model(tmp_path_factory):
-    """Hugging Face directory: tokenizer.json and a chat template."""
-    directory = tmp_path_factory.mktemp("model")
-    made = tokenizers.Tokenizer(models.BPE())
-    made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    made.train_from_iterator(TEXTS, trainers.BpeTrainer(
-        vocab_size=400, special_tokens=["<|turn|>", "<|turn_end|>", END], show_progress=False,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
-    # Neither is to cut or to fill up a document.
-    made.enable_truncation(8)
-    made.enable_padding(length=64)
-    made.save(str(directory / "tokenizer.json"))
-    (directory / "tokenizer_config.json").write_text(json.dumps({"chat_template": MARKED, "eos_token": "<|turn_end|>"}))
-    return directory
-
-
-@pytest.fixture(scope="session")
-def library(model):
-    """The same tokenizer, loaded with the library."""
-    made = tokenizers.Tokenizer.from_file(str(model / "tokenizer.json"))
-    made.no_truncation()
-    made.no_padding()
-    return made
-
-
-@pytest.fixture
-def run(capfd, tmp_path, monkeypatch):
-    """Runs a command in the test's directory; returns (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*words):
-        code = command.run(command.arguments_parser().parse_args([str(word) for word in words]))
-        return (code, *capfd.readouterr())
-    return call
-
-
 def process(site, *words, **kwargs):
     return subprocess.Popen([sys.executable, "-m", "fsdpd.data", *map(str, words)], stdin=subprocess.PIPE,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(site)},
                             **kwargs)
-
-
-def jsonl(path, lines):
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return path
-
-
-def ids_of(library, text):
-    library.encode_special_tokens = True
-    return library.encode(text, add_special_tokens=False).ids
 
 
 def documents_of(path, end, dtype="<u2"):
@@ -242,9 +187,14 @@ def test_end_token_of_post_processor_has_mask_of_answer(run, model, library, tmp
     ("a.jsonl", b'{"text": "a\xff"}\n', [], "a.jsonl:1: byte 11 (0xff) is not UTF-8"),
     ("a.jsonl", b'{"text": "ab\\ud83e"}\n', [], "a.jsonl:1: character 2 of the text is an unpaired surrogate"),
     ("a.txt", b"caf\xe9", [], "a.txt: byte 3 (0xe9) is not UTF-8"),
-    ("a.jsonl.gz", gzip.compress(b'{"text": "x"}\n' * 1000)[:-20], [], "a.jsonl.gz: damaged or truncated gzip"),
-    ("a.jsonl.zst", b"", [], "zstd is not supported; decompress it: zstd -dc a.jsonl.zst | fsdpctl data tokenize -"),
-    ("a.parquet", b"", [], "the name does not end in .txt, "),
+    ("a.jsonl.gz", gzip.compress(b'{"text": "x"}\n' * 1000)[:-20], [], "a.jsonl.gz: invalid or truncated gzip"),
+    ("a.jsonl.xz", b"", [], "xz is not supported; decompress it: xz -dc a.jsonl.xz | fsdpctl data tokenize -"),
+    ("a.pdf", b"", [], "the name does not end in .txt, "),
+    ("a.json", b"[]", [], "a JSON array is not supported; convert it: jq -c '.[]' a.json > a.jsonl"),
+    ("a.txt", b"x", ["--as", "chat"], "a text file is not supported with --as chat and --as completion"),
+    ("a.jsonl", b"{}", ["--format", "alpaca"], "--format alpaca: is not supported with --as text; set --as chat"),
+    ("a.jsonl", b"{}", ["--field", "body=x"], "unknown field 'body' (want text); write --field FIELD=NAME"),
+    ("a.jsonl", b"{}", ["--as", "completion", "--field", "x"], "several fields are read; write --field prompt=x"),
     ("a.txt", b"", [], "the train part is empty: 0 documents were read"),
     ("a.txt", b"x", ["--end-of-document", "<eot>"], "(special tokens: <|turn|>, <|turn_end|>"),
     ("a.txt", b"x", ["--end-of-document", "99999"], "is above the last id "),
@@ -253,7 +203,7 @@ def test_end_token_of_post_processor_has_mask_of_answer(run, model, library, tmp
     ("a.txt", b"x", ["--tokenizer", "absent.json"], "absent.json: No such file"),
     ("a.txt", b"x", ["--out", "no/where"], "no directory no"),
     ("a.jsonl", b'{"messages": []}\n', ["--as", "chat"], "a.jsonl:1: field 'messages' is empty, want a list of messages"),
-    ("a.jsonl", b'{"messages": [{"content": "x"}]}\n', ["--as", "chat"], "message 0 of 'messages' is not an object with a role"),
+    ("a.jsonl", b'{"messages": [{"content": "x"}]}\n', ["--as", "chat"], "message 0 of 'messages': no field 'role' (got content)"),
     ("a.jsonl", b'{"prompt": "x", "completion": []}\n', ["--as", "completion"], "'prompt' is a string and 'completion' is a "
      "list"),
 ])

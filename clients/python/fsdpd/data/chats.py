@@ -1,10 +1,11 @@
-"""Fine-tuning data: prompts with completions, and conversations rendered by a chat template. Training targets are the
-assistant's answers, including the template's end of turn.
+"""Conversations rendered by a chat template. Training targets are the assistant's answers, including the template's end of
+turn.
 
 If the template marks answers with {% generation %}, the marks are used. Otherwise an answer is found by prefixes: it
 starts where the conversation before it ends (rendered with the generation prompt), and ends where the conversation
-including it ends. If these are not prefixes of the complete conversation, as with templates that rewrite earlier turns,
-the answer cannot be located, which is a Fault.
+including it ends. Templates that rewrite earlier turns render that conversation differently than the complete one. For
+example, Qwen3's removes the reasoning of earlier turns. Then each answer is an example of its own, which ends with the
+answer and contains the earlier turns as the model sees them in use.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ import json
 import pathlib
 import secrets
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, cast
 
 import jinja2
 import jinja2.ext
 import jinja2.sandbox
 
+from fsdpd.data.conversations import Conversation, Message
+from fsdpd.data.sources import Document
 from fsdpd.faults import Fault
-from fsdpd.data.sources import Document, field_of, kind
-
-Message = dict[str, Any]
 
 
 class Generation(jinja2.ext.Extension):
@@ -39,6 +40,15 @@ class Generation(jinja2.ext.Extension):
     def _marked(self, caller: Callable[[], str]) -> str:
         begin, end = cast(tuple[str, str], self.environment.globals["answer_marks"])
         return begin + caller() + end
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer as the last turn of its conversation."""
+
+    text: str
+    counted: tuple[int, int]
+    header_counted: bool
 
 
 def raise_exception(message: str) -> None:
@@ -64,12 +74,20 @@ class ChatTemplate:
         except jinja2.TemplateSyntaxError as error:
             raise Fault(f"{origin}:{error.lineno}: invalid Jinja template: {error.message}") from None
 
-    def document(self, messages: list[Message], tools: object, first_counted: int, place: str) -> Document:
-        """Renders a conversation. Targets are the answers in messages[first_counted:]."""
+    def documents(self, conversation: Conversation, first_counted: int, place: str) -> list[Document]:
+        """Renders a conversation: one document, or one per answer. Targets are the answers in messages[first_counted:]."""
+        messages, tools = conversation.messages, conversation.tools
         whole = self._render(messages, tools, False, place)
         if self._marks[0] in whole and first_counted == 0:
-            return self._by_marks(whole, place)
-        return self._by_prefixes(messages, tools, first_counted, whole, place)
+            return [self._by_marks(whole, place)]
+        whole = self._unmarked(whole)
+        answers = [self._answer(messages[:number + 1], tools, place) for number, message in enumerate(messages)
+                   if message["role"] == "assistant" and number >= first_counted]
+        if all(whole.startswith(answer.text) for answer in answers):
+            return [Document(whole, place, [answer.counted for answer in answers], templated=True,
+                             header_counted=any(answer.header_counted for answer in answers))]
+        return [Document(answer.text, place, [answer.counted], templated=True, conversation=whole,
+                         header_counted=answer.header_counted) for answer in answers]
 
     def _render(self, messages: list[Message], tools: object, generation_prompt: bool, place: str) -> str:
         try:
@@ -91,33 +109,30 @@ class ChatTemplate:
             text += answer + rest
         return Document(text, place, counted, templated=True)
 
-    def _by_prefixes(self, messages: list[Message], tools: object, first_counted: int, whole: str,
-                       place: str) -> Document:
-        def plain(text: str) -> str:
-            return text.replace(self._marks[0], "").replace(self._marks[1], "")
+    def _unmarked(self, text: str) -> str:
+        return text.replace(self._marks[0], "").replace(self._marks[1], "")
 
-        whole, counted = plain(whole), []
-        for number, message in enumerate(messages):
-            if message["role"] != "assistant" or number < first_counted:
-                continue
-            before = plain(self._render(messages[:number], tools, True, place)) if number else ""
-            until = plain(self._render(messages[:number + 1], tools, False, place))
-            if not (whole.startswith(until) and until.startswith(before)):
-                raise Fault(f"{place}: the tokens of message {number} cannot be located, because the chat template of "
-                            f"{self._origin} renders it differently when more messages follow; set --chat-template to a "
-                            "template that marks answers with {% generation %}")
-            counted.append((len(before), len(until)))
-        return Document(whole, place, counted, templated=True)
+    def _answer(self, messages: list[Message], tools: object, place: str) -> Answer:
+        """Renders the last message after the others, and finds where it begins."""
+        def rendered(number: int, generation_prompt: bool) -> str:
+            return self._unmarked(self._render(messages[:number], tools, generation_prompt, place)) if number else ""
+
+        number = len(messages) - 1
+        text, before = rendered(number + 1, False), rendered(number, True)
+        if text.startswith(before):
+            header = not begins_with_content(text[len(before):], messages[-1]) and before == rendered(number, False)
+            return Answer(text, (len(before), len(text)), header)
+        before = rendered(number, False)
+        if not text.startswith(before):
+            raise Fault(f"{place}: the tokens of message {number} cannot be located, because the chat template of "
+                        f"{self._origin} renders the messages before it differently when it follows; set --chat-template to "
+                        "a template that marks answers with {% generation %}")
+        return Answer(text, (len(before), len(text)), True)
 
 
-def messages_of(value: object, name: str, place: str) -> list[Message]:
-    if not isinstance(value, list) or not value:
-        raise Fault(f"{place}: field {name!r} is {'empty' if value == [] else kind(value)}, want a list of messages "
-                    'such as [{"role": "user", "content": "..."}]')
-    for number, message in enumerate(value):
-        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-            raise Fault(f"{place}: message {number} of {name!r} is not an object with a role")
-    return value
+def begins_with_content(text: str, message: Message) -> bool:
+    content = message.get("content")
+    return not isinstance(content, str) or text.lstrip().startswith(content.strip())
 
 
 def load_template(tokenizer: pathlib.Path, named: pathlib.Path | None) -> ChatTemplate:
@@ -140,27 +155,3 @@ def load_template(tokenizer: pathlib.Path, named: pathlib.Path | None) -> ChatTe
     if not isinstance(text, str):
         raise Fault(f"{tokenizer}: no chat template in {path} or {config_path}; set --chat-template")
     return ChatTemplate(text, str(config_path), tokens)
-
-
-def reading_chats(template: ChatTemplate, name: str) -> Callable[[dict[str, Any], str], Document]:
-    def read(line: dict[str, Any], place: str) -> Document:
-        messages = messages_of(field_of(line, name, place, "--field"), name, place)
-        return template.document(messages, line.get("tools"), 0, place)
-    return read
-
-
-def reading_completions(template: Callable[[], ChatTemplate], prompt: str,
-                        completion: str) -> Callable[[dict[str, Any], str], Document]:
-    """Reads a prompt and a completion: two strings, or two lists of messages, which need the template."""
-    def read(line: dict[str, Any], place: str) -> Document:
-        prompt_value = field_of(line, prompt, place, "--prompt-field")
-        completion_value = field_of(line, completion, place, "--completion-field")
-        if isinstance(prompt_value, str) and isinstance(completion_value, str):
-            text = prompt_value + completion_value
-            return Document(text, place, [(len(prompt_value), len(text))])
-        if isinstance(prompt_value, list) and isinstance(completion_value, list):
-            messages = messages_of(prompt_value, prompt, place) + messages_of(completion_value, completion, place)
-            return template().document(messages, line.get("tools"), len(prompt_value), place)
-        raise Fault(f"{place}: {prompt!r} is {kind(prompt_value)} and {completion!r} is {kind(completion_value)}, want two "
-                    "strings or two lists of messages")
-    return read

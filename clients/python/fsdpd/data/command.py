@@ -16,9 +16,12 @@ from fsdpd.faults import Fault
 from fsdpd.program import Program
 
 if TYPE_CHECKING:
+    from fsdpd.data.sources import Reading
     from fsdpd.data.vocabulary import Vocabulary
 
-PROGRAM = Program("data", ("tokenizers", "numpy", "jinja2"), "out")
+PROGRAM = Program("data", ("tokenizers", "numpy", "jinja2", "pyarrow", "zstandard"), "out")
+FILE_FORMATS = ("txt", "jsonl", "parquet", "arrow")
+RECORD_FORMATS = ("openai", "sharegpt", "alpaca")
 
 
 def whole_number(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
@@ -40,24 +43,26 @@ def fraction(text: str) -> float:
 
 
 def add_tokenize(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser("tokenize", help="convert text and JSONL to token files", formatter_class=Formatter,
+    parser = commands.add_parser("tokenize", help="convert text and records to token files", formatter_class=Formatter,
                                  description=(
         "Writes PREFIX.u16 (or .u32) for data.tokens, PREFIX.u16.json with its origin, and for prompts and chats "
         "PREFIX.mask. Prints the lines for a spec."), epilog="""examples:
-  fsdpctl data tokenize c4/*.jsonl.gz --tokenizer Llama-3.1-8B --out c4 --validation-share 0.001
+  fsdpctl data tokenize c4/*.jsonl.zst --tokenizer Llama-3.1-8B --out c4 --validation-share 0.001
+  fsdpctl data tokenize fineweb/data/*.parquet --tokenizer Llama-3.1-8B --out fineweb
   fsdpctl data tokenize chats.jsonl --as chat --tokenizer Llama-3.1-8B-Instruct --out chats
-  zstd -dc pile.jsonl.zst | fsdpctl data tokenize - --format jsonl --tokenizer tokenizer.json --out pile""")
-    parser.add_argument("inputs", nargs="+", metavar="FILE", help=".txt or .jsonl, also with .gz, or - for stdin")
+  fsdpctl data tokenize saved/train --as chat --field messages=dialog --tokenizer Qwen3-8B --out chats""")
+    parser.add_argument("inputs", nargs="+", metavar="FILE", help=".txt and .jsonl, also with .gz or .zst, .parquet, .arrow, "
+                        "a directory of a data set, or - for stdin")
     parser.add_argument("--tokenizer", required=True, type=pathlib.Path, metavar="FILE",
                         help="Hugging Face tokenizer.json, or its directory")
     parser.add_argument("--out", required=True, type=pathlib.Path, metavar="PREFIX", help="prefix of the output files")
-    parser.add_argument("--format", choices=["auto", "txt", "jsonl"], default="auto", help="default: by file name")
+    parser.add_argument("--format", choices=["auto", *FILE_FORMATS, *RECORD_FORMATS], default="auto",
+                        help="format of files or records; default: by file name and first record")
     parser.add_argument("--documents", choices=["file", "line"], default="file", help="one document per text file or line")
     parser.add_argument("--as", choices=["text", "completion", "chat"], default="text", dest="reading",
-                        help="content of a JSONL line: a text, a prompt with a completion, or a conversation")
-    parser.add_argument("--field", metavar="NAME", help="field of the text or messages; default: text, or messages for chat")
-    parser.add_argument("--prompt-field", default="prompt", metavar="NAME")
-    parser.add_argument("--completion-field", default="completion", metavar="NAME")
+                        help="content of a record: a text, a prompt with a completion, or a conversation")
+    parser.add_argument("--field", action="append", default=[], metavar="FIELD=NAME",
+                        help="name of a field in the records, such as messages=dialog or text=body")
     parser.add_argument("--chat-template", type=pathlib.Path, metavar="FILE",
                         help="default: chat_template.jinja or tokenizer_config.json of the tokenizer's directory")
     parser.add_argument("--end-of-document", metavar="TOKEN",
@@ -136,35 +141,44 @@ def arguments_parser() -> argparse.ArgumentParser:
 
 
 def tokenize(options: argparse.Namespace) -> int:
-    from fsdpd.data import chats, tokenizing
-    from fsdpd.data.sources import Document, Sources, text_of
+    from fsdpd.data import tokenizing
+    from fsdpd.data.sources import Sources
     from fsdpd.data.vocabulary import Vocabulary
 
     check_prefix(options.out)
     vocabulary = Vocabulary(options.tokenizer, options.workers)
+    reading = reading_of(options, vocabulary.path)
     masks = options.reading != "text"
-    # Completions that are strings need no template, so it is loaded at the first list of messages.
-    template = functools.cache(lambda: chats.load_template(vocabulary.path, options.chat_template))
-    if options.reading == "chat":
-        read = chats.reading_chats(template(), options.field or "messages")
-    elif options.reading == "completion":
-        read = chats.reading_completions(template, options.prompt_field, options.completion_field)
-    else:
-        name = options.field or "text"
-
-        def read(line: dict[str, object], place: str) -> Document:
-            return Document(text_of(line, name, place, "--field"), place)
     settings = tokenizing.Settings(
         prefix=options.out, type=options.type, end=vocabulary.end_of_document(options.end_of_document),
         validation_share=options.validation_share, seed=options.seed, masks=masks,
         add_special_tokens=options.add_special_tokens, parse_special_tokens=options.parse_special_tokens,
         overwrite=options.overwrite)
-    sources = Sources(options.inputs, options.format, options.documents == "line", read, options.skip_faulty)
+    records = options.format in RECORD_FORMATS
+    sources = Sources(options.inputs, "auto" if records else options.format, "jsonl" if records else None,
+                      options.documents == "line", reading, options.skip_faulty)
     sources.check()
     work = tokenizing.Tokenizing(vocabulary, settings)
     described = work.run(sources)
     print_output(json.dumps(described, indent=1) + "\n" if options.output == "json" else work.spec())
     return faults.OK
+
+
+def reading_of(options: argparse.Namespace, tokenizer: pathlib.Path) -> Reading:
+    from fsdpd.data import chats, readings
+    from fsdpd.data.fields import Fields
+
+    fields = Fields(readings.FIELDS[options.reading], readings.MAIN[options.reading], options.field)
+    format = options.format if options.format in RECORD_FORMATS else None
+    # Completions that are strings need no template, so it is loaded at the first list of messages.
+    template = functools.cache(lambda: chats.load_template(tokenizer, options.chat_template))
+    if options.reading == "chat":
+        return readings.chats(fields, format, template())
+    if options.reading == "completion":
+        return readings.completions(fields, format, template)
+    if format:
+        raise Fault(f"--format {format}: is not supported with --as text; set --as chat")
+    return readings.texts(fields)
 
 
 def inspect(options: argparse.Namespace) -> int:

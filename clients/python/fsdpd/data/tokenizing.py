@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy
 
-from fsdpd.faults import Fault
 from fsdpd.data.output_file import OutputFile, Outputs
 from fsdpd.data.progress import Progress, of_count
 from fsdpd.data.sources import Document, Sources
 from fsdpd.data.token_files import DTYPES, FORMAT, description_of, entry, spec_lines
 from fsdpd.data.vocabulary import Vocabulary
+from fsdpd.faults import Fault
 
 # Limits of a batch: enough work for every thread, and some tens of MiB of encodings.
 BATCH_DOCUMENTS, BATCH_CHARACTERS = 2048, 2 << 20
@@ -73,6 +73,7 @@ class Tokenizing:
         if vocabulary.size > 1 << (8 * numpy.dtype(DTYPES[self.kind]).itemsize):
             raise Fault(f"--type {self.kind}: is too small for the {vocabulary.size} ids of {vocabulary.path}")
         self._inner_ends = self._split_starts = self._without_targets = 0
+        self._headers = self._examples = 0
 
     def run(self, sources: Sources) -> list[dict[str, Any]]:
         """Writes all files. Returns the descriptions of the training file and of the optional validation file."""
@@ -155,6 +156,8 @@ class Tokenizing:
             mask[(offsets[:, 1] > begin) & (offsets[:, 1] <= end)] = 1
             self._split_starts += int(((offsets[:, 0] < begin) & (offsets[:, 1] > begin)).any())
         self._without_targets += int(not mask.any())
+        self._headers += int(document.header_counted)
+        self._examples += int(document.conversation is not None)
         # An end token added by --add-special-tokens has no characters. It is a target if the token before it is.
         if len(ids) > 1 and self._settings.end is not None and ids[-1] == self._settings.end and not offsets[-1].any():
             mask[-1] = mask[-2]
@@ -174,11 +177,12 @@ class Tokenizing:
         return numpy.append(ids, numpy.uint32(end)), mask
 
     def _part_of(self, document: Document) -> int:
-        """Chooses the part by a hash of text and seed only, so that equal texts are always in the same part."""
+        """Chooses the part by a hash of text and seed only, so that equal texts are always in the same part, and so are the
+        examples of one conversation."""
         if self._settings.validation_share <= 0:
             return 0
         key = self._settings.seed.to_bytes(8, "little")
-        digest = hashlib.blake2b(document.text.encode(), digest_size=8, key=key).digest()
+        digest = hashlib.blake2b((document.conversation or document.text).encode(), digest_size=8, key=key).digest()
         return int(int.from_bytes(digest, "big") / 2**64 < self._settings.validation_share)
 
     def _described(self, part: Part, sources: Sources) -> dict[str, Any]:
@@ -189,7 +193,8 @@ class Tokenizing:
             "document_end_token": end, "document_end": None if end is None else vocabulary.tokenizer.id_to_token(end),
             "tokenizer": vocabulary.description(), "validation_share": self._settings.validation_share,
             "seed": self._settings.seed,
-            "sources": [{"path": each.path, "documents": each.documents, "empty": each.empty, "skipped": each.skipped}
+            "sources": [{"path": each.path, "documents": each.documents, "empty": each.empty, "skipped": each.skipped,
+                         "expanded": each.expanded}
                         for each in sources.counts]}
         if part.mask:
             made |= {"mask": part.mask.path.name, "mask_sha256": part.mask.sha256, "counted": part.counted}
@@ -202,6 +207,10 @@ class Tokenizing:
 
         print_count(sum(each.empty for each in sources.counts), "empty documents skipped")
         print_count(sum(each.skipped for each in sources.counts), "faulty documents skipped")
+        print_count(sum(each.expanded for each in sources.counts), "conversations expanded into "
+                    f"{of_count(self._examples)} examples, because the chat template rewrites earlier turns")
+        print_count(self._headers, "documents count the role header of an answer as a target: the chat template does not render "
+                    "add_generation_prompt as the beginning of the answer; set --chat-template to one that does")
         print_count(self._inner_ends, "documents contain the end-of-document token: each is trained as several documents")
         print_count(self._split_starts, "answers start inside a token, which is a target")
         print_count(self._without_targets, "documents have no targets")
