@@ -237,15 +237,6 @@ def test_rejects_or_skips_large_documents(run, model, library, tmp_path, monkeyp
         [tuple(ids_of(library, text)) for text in ("one", "two", "three")]
 
 
-def test_rejects_template_that_rewrites_answers(run, model, tmp_path):
-    """Such templates drop the reasoning of earlier turns, so the tokens of an answer cannot be located."""
-    jsonl(tmp_path / "a.jsonl", [{"messages": CHATS[0]}])
-    (tmp_path / "t.jinja").write_text(
-        "{% for m in messages %}{{ m.role }}: {{ m.content if loop.last else m.content | upper }}\n{% endfor %}")
-    code, _, err = run("tokenize", "a.jsonl", "--as", "chat", "--tokenizer", model, "--chat-template", "t.jinja", "--out", "o")
-    assert code == 2 and "a.jsonl:1: the tokens of message 1 cannot be located" in err and "generation" in err
-
-
 def test_interrupt_removes_output_and_concurrent_run_is_rejected(site, model, tmp_path):
     out = tmp_path / "out"
     first = process(site, "tokenize", "-", "--format", "txt", "--documents", "line", "--tokenizer", model, "--out", out)

@@ -4,8 +4,8 @@ turn.
 If the template marks answers with {% generation %}, the marks are used. Otherwise an answer is found by prefixes: it
 starts where the conversation before it ends (rendered with the generation prompt), and ends where the conversation
 including it ends. Templates that rewrite earlier turns render that conversation differently than the complete one. For
-example, Qwen3's removes the reasoning of earlier turns. Then each answer is an example of its own, which ends with the
-answer and contains the earlier turns as the model sees them in use.
+example, Qwen3's removes the reasoning of earlier turns. Then each answer is a separate example: the conversation up to this
+answer, as the model sees it when it generates.
 """
 
 from __future__ import annotations
@@ -83,8 +83,9 @@ class ChatTemplate:
         whole = self._unmarked(whole)
         answers = [self._answer(messages[:number + 1], tools, place) for number, message in enumerate(messages)
                    if message["role"] == "assistant" and number >= first_counted]
-        if all(whole.startswith(answer.text) for answer in answers):
-            return [Document(whole, place, [answer.counted for answer in answers], templated=True,
+        ends = [self._end_in(whole, answer.text) for answer in answers]
+        if all(ends):
+            return [Document(whole, place, [(answer.counted[0], end) for answer, end in zip(answers, ends)], templated=True,
                              header_counted=any(answer.header_counted for answer in answers))]
         return [Document(answer.text, place, [answer.counted], templated=True, conversation=whole,
                          header_counted=answer.header_counted) for answer in answers]
@@ -108,6 +109,12 @@ class ChatTemplate:
             counted.append((len(text), len(text) + len(answer)))
             text += answer + rest
         return Document(text, place, counted, templated=True)
+
+    def _end_in(self, whole: str, text: str) -> int:
+        """Returns where a conversation with `text` for its beginning continues; 0: it is rendered differently there. Some
+        templates, such as Phi-3's, end each conversation with eos_token."""
+        shorter = text.removesuffix(self._special_tokens.get("eos_token") or "")
+        return len(text) if whole.startswith(text) else len(shorter) if whole.startswith(shorter) else 0
 
     def _unmarked(self, text: str) -> str:
         return text.replace(self._marks[0], "").replace(self._marks[1], "")
