@@ -8,6 +8,7 @@ import sys
 
 import numpy
 import pytest
+import tokenizers
 
 from clients.token_data import END, TEXTS, ids_of, jsonl, library, model, run  # noqa: F401
 from harness import datasets_package
@@ -212,3 +213,130 @@ def test_memory_does_not_grow_with_file(site, tmp_path):
                                   env={**os.environ, "PYTHONPATH": f"{site}:{datasets_package.installed()}"})
             peaks[format, count] = int(done.stdout) / 1024
     assert all(peaks[format, 43] < peaks[format, 1] + 128 for format in ("parquet", "arrow")), peaks
+
+
+TEMPLATE = """{{ tools | tojson if tools else '' }}
+{% for m in messages %}{{ m.role }}: {{ m.content }}{{ m.tool_calls | tojson if m.tool_calls else '' }}
+{% endfor %}
+{% if add_generation_prompt %}assistant: {% endif %}"""
+FUNCTION = {"name": "look_up", "description": "Finds", "parameters": {"type": "object", "properties": {"word": {"type": "string"}}}}
+TOOLS = [{"type": "function", "function": FUNCTION}]
+CALL = {"type": "function", "function": {"name": "look_up", "arguments": {"word": "é"}}}
+# By format: records of the same three conversations.
+MESSAGES = [
+    [{"role": "user", "content": "what?\nit"}, {"role": "assistant", "content": "a dog"}],
+    [{"role": "system", "content": "be brief"}, {"role": "user", "content": "and?"}, {"role": "assistant", "content": "yes"},
+     {"role": "user", "content": "then?"}, {"role": "assistant", "content": "no"}],
+    [{"role": "user", "content": "look"}, {"role": "assistant", "content": "", "tool_calls": [CALL]},
+     {"role": "tool", "content": "quick"}, {"role": "assistant", "content": "it is quick"}]]
+SHAREGPT = [
+    {"conversations": [{"from": "human", "value": "what?\nit"}, {"from": "gpt", "value": "a dog"}]},
+    {"system": "be brief", "conversations": [{"from": "user", "value": "and?"}, {"from": "assistant", "value": "yes"},
+                                             {"from": "human", "value": "then?"}, {"from": "gpt", "value": "no"}]},
+    {"conversations": [{"from": "human", "value": "look"},
+                       {"from": "function_call", "value": '{"name": "look_up", "arguments": {"word": "é"}}'},
+                       {"from": "observation", "value": "quick"}, {"from": "gpt", "value": "it is quick"}],
+     "tools": json.dumps([FUNCTION])}]
+ALPACA = [
+    {"instruction": "what?", "input": "it", "output": "a dog"},
+    {"instruction": "then?", "input": "", "output": "no", "system": "be brief", "history": [["and?", "yes"]]}]
+
+
+def renamed(value, names):
+    if isinstance(value, dict):
+        return {names.get(key, key): renamed(each, names) for key, each in value.items()}
+    return [renamed(each, names) for each in value] if isinstance(value, list) else value
+
+
+def openai(count=3):
+    return [{"messages": messages, "tools": TOOLS if number == 2 else None} for number, messages in enumerate(MESSAGES[:count])]
+
+
+def encoded_arguments(value):
+    """As OpenAI's API returns them."""
+    text = json.dumps(value)
+    return json.loads(text.replace(json.dumps(CALL["function"]["arguments"]), json.dumps('{"word": "\\u00e9"}')))
+
+
+@pytest.mark.parametrize("records, count, flags", [
+    (SHAREGPT, 3, []),
+    (SHAREGPT, 3, ["--format", "sharegpt"]),
+    (renamed(SHAREGPT, {"conversations": "dialog", "from": "by"}), 3, ["--field", "conversations=dialog", "--field", "from=by"]),
+    (renamed(SHAREGPT, {"conversations": "messages"}), 3, []),
+    (ALPACA, 2, []),
+    (renamed(ALPACA, {"instruction": "question", "output": "answer"}), 2,
+     ["--field", "instruction=question", "--field", "output=answer"]),
+    (encoded_arguments(openai()), 3, []),
+    (renamed(openai(), {"messages": "conversations"}), 3, []),
+    (renamed(openai(), {"messages": "dialog", "tools": "functions", "role": "by", "content": "text"}), 3,
+     ["--field", "dialog", "--field", "tools=functions", "--field", "role=by", "--field", "content=text"]),
+], ids=["sharegpt", "sharegpt-set", "sharegpt-renamed", "sharegpt-messages", "alpaca", "alpaca-renamed", "openai-encoded",
+        "openai-conversations", "openai-renamed"])
+def test_formats_have_the_tokens_of_the_same_messages(run, model, tmp_path, records, count, flags):
+    (tmp_path / "t.jinja").write_text(TEMPLATE)
+    jsonl(tmp_path / "expected.jsonl", openai(count))
+    jsonl(tmp_path / "a.jsonl", records)
+    common = ["--as", "chat", "--tokenizer", model, "--chat-template", "t.jinja"]
+    for name, more in {"expected": [], "a": flags}.items():
+        code, _, err = run("tokenize", f"{name}.jsonl", *common, "--out", name, *more)
+        assert code == 0, err
+    for suffix in ("u16", "mask"):
+        assert (tmp_path / f"a.{suffix}").read_bytes() == (tmp_path / f"expected.{suffix}").read_bytes()
+    text = tokenizers.Tokenizer.from_file(str(model / "tokenizer.json")).decode(numpy.fromfile("a.u16", "<u2").tolist())
+    assert "user: what?\nit\nassistant: a dog\n" in text and (count == 2 or '"arguments": {"word": "é"}' in text)
+
+
+def test_alpaca_as_completion(run, model, library, tmp_path):
+    jsonl(tmp_path / "a.jsonl", [ALPACA[0], {"instruction": "and?", "output": "yes"}])
+    code, _, err = run("tokenize", "a.jsonl", "--as", "completion", "--tokenizer", model, "--out", "a")
+    assert code == 0, err
+    ids, mask = numpy.fromfile("a.u16", "<u2"), numpy.fromfile("a.mask", "u1")
+    assert library.decode(ids.tolist(), skip_special_tokens=False) == f"what?\nit\na dog{END}and?\nyes{END}"
+    assert library.decode(ids[mask == 1].tolist(), skip_special_tokens=False) == f"a dog{END}yes{END}"
+
+
+HUMAN = {"from": "human", "value": "x"}
+
+
+@pytest.mark.parametrize("record, flags, output", [
+    ({"text": "x", "id": 1}, [], "a.jsonl:2: unknown format (got fields id, text; want messages, conversations, or instruction "
+     "and output); set --field messages=NAME"),
+    (ALPACA[0], [], "a.jsonl:2: format alpaca differs from openai of a.jsonl:1 (got fields input, instruction, output; want "
+     "messages with role and content)"),
+    (SHAREGPT[0], [], "a.jsonl:2: format sharegpt differs from openai of a.jsonl:1"),
+    (SHAREGPT[0], ["--format", "openai"], "a.jsonl:2: message 0 of 'conversations': no field 'role' (got from, value)"),
+    ({"messages": [{"role": "user", "content": "x"}, HUMAN]}, [], "a.jsonl:2: message 1 of 'messages': no field 'role'"),
+    ({"messages": [{"role": "user", "text": "x"}]}, [], "message 0 of 'messages': no field 'content' (got role, text)"),
+    ({"messages": [{"role": "user", "content": 3}]}, [], "message 0 of 'messages': field 'content' is a number, want a string"),
+    ({"messages": None}, [], "a.jsonl:2: field 'messages' is null, want a list of messages"),
+    ({"messages": [None]}, [], "a.jsonl:2: message 0 of 'messages' is null"),
+    ({"messages": MESSAGES[0], "tools": "[{"}, [], "a.jsonl:2: field 'tools', column 3: invalid JSON"),
+    ({"messages": MESSAGES[0], "tools": {"name": "f"}}, [], "a.jsonl:2: field 'tools': is an object, want a list of objects"),
+    ({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}]}, [],
+     "a.jsonl:2: message 0 of 'messages': arguments of f, column 2: invalid JSON"),
+    ({"messages": [{"role": "assistant", "tool_calls": [{}]}]}, [], "message 0 of 'messages': invalid tool call"),
+    (openai()[0], ["--field", "role=by"], "a.jsonl:1: message 0 of 'messages': no field 'by' (got content, role); set --field role=NAME"),
+    (openai()[0], ["--field", "messages=dialog"], "a.jsonl:1: unknown format (got fields messages, tools;"),
+    (openai()[0], ["--field", "speaker=x"], "--field speaker=x: unknown field 'speaker' (want messages, conversations,"),
+    (openai()[0], ["--field", "role=x", "--field", "role=y"], "--field role=y: role is set twice"),
+])
+def test_reports_fields_of_unknown_and_mixed_records(run, model, tmp_path, record, flags, output):
+    jsonl(tmp_path / "a.jsonl", [openai()[0], record])
+    code, out, err = run("tokenize", "a.jsonl", "--as", "chat", "--tokenizer", model, "--out", "out", *flags)
+    assert code == 2 and output in err and not out, err
+    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
+
+
+@pytest.mark.parametrize("record, output", [
+    ({"conversations": [{"from": "bot", "value": "x"}]}, "unknown from (got 'bot', want human, user, gpt, assistant, system, tool, "),
+    ({"conversations": [{"from": "function_call", "value": "f(x)"}]}, "message 0 of 'conversations', column 1: invalid JSON"),
+    ({"conversations": [{"from": "gpt"}]}, "message 0 of 'conversations': no field 'value' (got from); set --field value=NAME"),
+    ({"instruction": "x", "output": 3}, "a.jsonl:1: field 'output' is a number, want a string"),
+    ({"instruction": "x", "output": "y", "history": ["z"]}, "a.jsonl:1: invalid field 'history' (want a list of pairs"),
+])
+def test_reports_invalid_sharegpt_and_alpaca(run, model, tmp_path, record, output):
+    jsonl(tmp_path / "a.jsonl", [record])
+    code, _, err = run("tokenize", "a.jsonl", "--as", "chat", "--tokenizer", model, "--out", "out")
+    assert code == 2 and output in err, err
+    code, _, err = run("tokenize", "a.jsonl", "--as", "completion", "--format", "sharegpt", "--tokenizer", model, "--out", "out")
+    assert code == 2 and "--format sharegpt: is not supported with --as completion; use --as chat" in err

@@ -17,6 +17,7 @@ from fsdpd.data.fields import Fields, Record, kind, listed, parsed
 from fsdpd.faults import Fault
 
 Message = dict[str, Any]
+IN = ", column "  # Of JSON in a string.
 LISTS = {"messages": "openai", "conversations": "sharegpt"}
 ALPACA = ("instruction", "input", "output", "system", "history")
 CHAT_FIELDS = (*LISTS, "tools", "role", "content", "from", "value", *ALPACA)
@@ -115,7 +116,7 @@ def sharegpt(fields: Fields, record: Record, field: str, place: str) -> Conversa
         if sender not in ROLES:
             raise Fault(f"{at}: unknown {fields.name('from')} (got {sender!r}, want {', '.join(ROLES)})")
         if sender == "function_call":
-            calls = parsed(text, at)
+            calls = parsed(text, at, IN)
             messages.append({"role": "assistant", "content": "",
                              "tool_calls": tool_calls(calls if isinstance(calls, list) else [calls], at)})
         else:
@@ -146,7 +147,7 @@ def tools_of(fields: Fields, record: Record, place: str) -> list[Any] | None:
     """Returns the tools. They may be JSON in a string, because tools of different fields do not fit into an Arrow column."""
     value, at = fields.optional(record, "tools"), f"{place}: field {fields.name('tools')!r}"
     if isinstance(value, str):
-        value = parsed(value, at) if value.strip() else None
+        value = parsed(value, at, IN) if value.strip() else None
     if not value:
         return None
     if not isinstance(value, list) or not all(isinstance(tool, dict) for tool in value):
@@ -156,7 +157,7 @@ def tools_of(fields: Fields, record: Record, place: str) -> list[Any] | None:
 
 def tool_calls(value: object, at: str) -> list[Any] | None:
     """Returns the calls with parsed arguments. Chat templates convert arguments to JSON; OpenAI's API has them as JSON."""
-    value = parsed(value, f"{at}: tool_calls") if isinstance(value, str) else value
+    value = parsed(value, f"{at}: tool_calls", IN) if isinstance(value, str) else value
     if not value:
         return None
     if not isinstance(value, list):
@@ -168,7 +169,7 @@ def tool_calls(value: object, at: str) -> list[Any] | None:
             raise Fault(f'{at}: invalid tool call (want an object such as {{"name": "...", "arguments": {{}}}})')
         arguments = function.get("arguments") or {}
         if isinstance(arguments, str):
-            arguments = parsed(arguments, f"{at}: arguments of {function['name']}")
+            arguments = parsed(arguments, f"{at}: arguments of {function['name']}", IN)
         if not isinstance(arguments, dict):
             raise Fault(f"{at}: arguments of {function['name']}: is {kind(arguments)}, want an object")
         rest = {key: each for key, each in call.items() if each is not None} if function is not call else {"type": "function"}

@@ -65,12 +65,12 @@ def kind(value: object) -> str:
     return names.get(type(value), type(value).__name__)
 
 
-def parsed(text: str, place: str) -> Any:
-    """Parses JSON. The column in an error is in the line of the text that the parser names."""
+def parsed(text: str, place: str, column: str = ":") -> Any:
+    """Parses JSON. `column` precedes the column in an error."""
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        raise Fault(f"{place}:{error.colno}: invalid JSON: {error.msg}") from None
+        raise Fault(f"{place}{column}{error.colno}: invalid JSON: {error.msg}") from None
     except RecursionError:
         raise Fault(f"{place}: JSON is nested too deeply") from None
     except ValueError as error:  # An integer with thousands of digits.
