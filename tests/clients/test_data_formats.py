@@ -144,6 +144,13 @@ def invalid_string(path):
     write_stream(path, pyarrow.table({"text": pyarrow.array([b"x", b"caf\xe9"]).view(pyarrow.string())}))
 
 
+def invalid_offset(path):
+    """The process ended with a segmentation fault."""
+    offsets = numpy.array([0, 10**9, 2], "<i4").tobytes()
+    broken = pyarrow.Array.from_buffers(pyarrow.string(), 2, [None, pyarrow.py_buffer(offsets), pyarrow.py_buffer(b"ab")])
+    write_stream(path, pyarrow.table({"text": broken}))
+
+
 @pytest.mark.parametrize("name, write, output", [
     ("a.parquet", truncated("a.parquet"), "a.parquet: invalid or truncated Parquet file"),
     ("a.parquet", damaged_page, "a.parquet: invalid or truncated Parquet file"),
@@ -163,6 +170,9 @@ def invalid_string(path):
      "a.parquet: row 0: field 'text' is a number, want a string"),
     ("a.parquet", lambda path: pyarrow.parquet.write_table(pyarrow.table({"text": [b"x", b"caf\xe9"]}), path),
      "a.parquet: row 1: field 'text' cannot be read: byte 3 (0xe9) is not UTF-8"),
+    ("a.arrow", invalid_offset, "a.arrow: invalid or truncated Arrow file: "),
+    ("a.arrow", lambda path: write_stream(path, pyarrow.Table.from_arrays([["a"], ["b"]], ["text", "text"])),
+     "a.arrow: several columns have the name 'text'"),
     ("a.arrow", invalid_string, "a.arrow: row 1: field 'text' cannot be read: byte 3 (0xe9) is not UTF-8"),
     ("a.parquet", lambda path: pyarrow.parquet.write_table(pyarrow.table({"text": pyarrow.array([], "string")}), path),
      "the train part is empty: 0 documents were read"),

@@ -20,29 +20,31 @@ BATCH_ROWS, BATCH_BYTES = 512, 8 << 20
 BUFFER_BYTES = 1 << 20
 FILE_MAGIC = b"ARROW1"
 STREAM_END = b"\xff\xff\xff\xff\0\0\0\0"
+BINARY = {pyarrow.string(): pyarrow.binary(), pyarrow.large_string(): pyarrow.large_binary()}
 
 
 def rows(raw: IO[bytes], name: str, format: str, columns: frozenset[str]) -> Iterator[tuple[str, Callable[[], Record]]]:
     """Returns the place of each row and a function that converts it. Values of columns outside `columns` are None."""
     number = 0
     try:
-        for names, batch in parquet_batches(raw, columns) if format == "parquet" else arrow_batches(raw, name, columns):
+        for names, batch in (parquet_batches if format == "parquet" else arrow_batches)(raw, name, columns):
             unread = dict.fromkeys(names)
             for part in parts(batch):
                 convert = converter(part, name, number)
                 for at in range(part.num_rows):
                     yield f"{name}: row {number}", lambda: {**unread, **convert(at)}
                     number += 1
-    except (pyarrow.ArrowException, OSError, EOFError) as error:
+    except (pyarrow.ArrowException, OSError, ValueError, MemoryError) as error:
         title = {"parquet": "Parquet", "arrow": "Arrow"}[format]
-        raise Fault(f"{name}: invalid or truncated {title} file, at row {number} or later: {first_line(error)}") from None
+        after = f" after row {number - 1}" if number else ""
+        raise Fault(f"{name}: invalid or truncated {title} file{after}: {first_line(error)}") from None
 
 
-def parquet_batches(raw: IO[bytes], columns: frozenset[str]) -> Iterator[tuple[list[str], Any]]:
+def parquet_batches(raw: IO[bytes], name: str, columns: frozenset[str]) -> Iterator[tuple[list[str], Any]]:
     # Without these options, pyarrow reads all bytes of a row group at first.
     file = pyarrow.parquet.ParquetFile(raw, pre_buffer=False, buffer_size=BUFFER_BYTES)
     names = file.schema_arrow.names
-    read = [each for each in names if each in columns] or None
+    read = wanted(names, columns, name)
     for number in range(file.num_row_groups):
         group = file.metadata.row_group(number)
         size = max(min(BATCH_ROWS, BATCH_BYTES * group.num_rows // max(group.total_byte_size, 1)), 1)
@@ -63,11 +65,22 @@ def arrow_batches(raw: IO[bytes], name: str, columns: frozenset[str]) -> Iterato
         raw.seek(0)
         stream = pyarrow.ipc.open_stream(raw)
         schema, batches = stream.schema, iter(stream)
-    read = [each for each in schema.names if each in columns] or schema.names
+    read = wanted(schema.names, columns, name)
     for batch in batches:
-        batch = batch.select(read)
-        batch.validate()
+        # Text is decoded by row, so that a row with invalid UTF-8 can be reported and skipped.
+        arrays = [array.view(BINARY[array.type]) if array.type in BINARY else array for array in map(batch.column, read)]
+        batch = pyarrow.RecordBatch.from_arrays(arrays, read) if read else batch.select([])
+        # An invalid offset ends the process when the array is used.
+        batch.validate(full=True)
         yield schema.names, batch
+
+
+def wanted(names: list[str], columns: frozenset[str], name: str) -> list[str]:
+    found = [each for each in names if each in columns]
+    for each in found:
+        if found.count(each) > 1:
+            raise Fault(f"{name}: several columns have the name {each!r}")
+    return found
 
 
 def parts(batch: Any) -> Iterator[Any]:
@@ -124,4 +137,4 @@ def described(error: Exception) -> str:
 
 
 def first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
+    return str(error).strip().partition("\n")[0] or type(error).__name__
