@@ -191,7 +191,7 @@ def test_end_token_of_post_processor_has_mask_of_answer(run, model, library, tmp
     ("a.jsonl.xz", b"", [], "xz is not supported; decompress it: xz -dc a.jsonl.xz | fsdpctl data tokenize -"),
     ("a.pdf", b"", [], "the name does not end in .txt, "),
     ("a.json", b"[]", [], "a JSON array is not supported; convert it: jq -c '.[]' a.json > a.jsonl"),
-    ("a.txt", b"x", ["--as", "chat"], "a text file is not supported with --as chat and --as completion"),
+    ("a.txt", b"x", ["--as", "chat"], "a text file is not supported with this --as"),
     ("a.jsonl", b"{}", ["--format", "alpaca"], "--format alpaca: is not supported with --as text; set --as chat"),
     ("a.jsonl", b"{}", ["--field", "body=x"], "unknown field 'body' (want text); write --field FIELD=NAME"),
     ("a.jsonl", b"{}", ["--as", "completion", "--field", "x"], "several fields are read; write --field prompt=x"),

@@ -246,3 +246,74 @@ def test_rejects_answer_that_changes_earlier_messages(run, special, tmp_path):
     code, _, err = run("tokenize", "a.jsonl", "--as", "chat", "--tokenizer", special, "--chat-template", "t.jinja", "--out", "out",
                        "--end-of-document", END)
     assert code == 2 and "a.jsonl:1: the tokens of message 1 cannot be located" in err and "generation" in err
+
+
+MESSAGES = [user("what?"), assistant("first"), user("and?")]
+ANSWERS = {"chosen": "lazy dogs", "rejected": "quick foxes"}
+TEXT_PAIRS = {
+    "explicit": {"prompt": "what is", **{side: f" {answer}" for side, answer in ANSWERS.items()}},
+    "implicit": {side: f"what is {answer}" for side, answer in ANSWERS.items()},
+}
+CHAT_PAIRS = {
+    "explicit": {"prompt": MESSAGES, **{side: [assistant(answer)] for side, answer in ANSWERS.items()}},
+    "implicit": {side: [*MESSAGES, assistant(answer)] for side, answer in ANSWERS.items()},
+    "implicit with text": {"prompt": "what?", **{side: [*MESSAGES, assistant(answer)] for side, answer in ANSWERS.items()}},
+}
+
+
+@pytest.mark.parametrize("records, prompt, ends", [
+    (TEXT_PAIRS.values(), "what is", {side: f" {answer}" for side, answer in ANSWERS.items()}),
+    (CHAT_PAIRS.values(), None, {side: f"{answer}<|im_end|>\n" for side, answer in ANSWERS.items()}),
+], ids=["texts", "chats"])
+def test_preference_pairs_have_the_tokens_of_prompt_and_answer(run, special, tmp_path, records, prompt, ends):
+    (tmp_path / "t.jinja").write_text(QWEN25)
+    jsonl(tmp_path / "a.jsonl", list(records))
+    code, out, err = run("tokenize", "a.jsonl", "--as", "preference", "--tokenizer", special, "--chat-template", "t.jinja",
+                         "--out", "out", "--end-of-document", END)
+    assert code == 0 and "is a preference pair" in out, err
+    tokenizer = tokenizers.Tokenizer.from_file(str(special / "tokenizer.json"))
+    for side, other in (("chosen", "rejected"), ("rejected", "chosen")):
+        if prompt is None:
+            theirs = Theirs(special, QWEN25).example([*MESSAGES, assistant(ANSWERS[side])], None, [3])
+            assert numpy.fromfile(f"out.{side}.u16", "<u2").tolist() == theirs[0] * len(records)
+            assert numpy.fromfile(f"out.{side}.mask", "u1").tolist() == theirs[1] * len(records)
+        ids, mask = numpy.fromfile(f"out.{side}.u16", "<u2"), numpy.fromfile(f"out.{side}.mask", "u1")
+        assert tokenizer.decode(ids[mask == 1].tolist(), skip_special_tokens=False) == (ends[side] + END) * len(records)
+        described = json.loads((tmp_path / f"out.{side}.u16.json").read_text())
+        assert (described["side"], described["pair"], described["documents"]) == (side, f"out.{other}.u16", len(records))
+        assert run("inspect", f"out.{side}.u16")[0] == 0
+
+
+def test_preference_pairs_stay_together(run, special, tmp_path):
+    jsonl(tmp_path / "a.jsonl", [{"prompt": f"what {number}", "chosen": " dog", "rejected": f" fox {number}"}
+                                 for number in range(200)])
+    code, _, err = run("tokenize", "a.jsonl", "--as", "preference", "--tokenizer", special, "--out", "out",
+                       "--end-of-document", END, "--validation-share", "0.3")
+    assert code == 0, err
+    tokenizer = tokenizers.Tokenizer.from_file(str(special / "tokenizer.json"))
+    counts = []
+    for part in ("", ".validation"):
+        chosen, rejected = (tokenizer.decode(numpy.fromfile(f"out.{side}{part}.u16", "<u2").tolist(), skip_special_tokens=False)
+                            .split(END) for side in ("chosen", "rejected"))
+        assert [text.replace(" dog", "") for text in chosen] == [text.split(" fox")[0] for text in rejected]
+        counts.append(len(chosen) - 1)
+    assert sum(counts) == 200 and 30 < counts[1] < 90
+
+
+@pytest.mark.parametrize("record, output", [
+    ({"chosen": "a"}, "a.jsonl:1: no field 'rejected' (got chosen); set --field rejected=NAME"),
+    ({"chosen": "a", "rejected": [user("b")]}, "a.jsonl:1: 'prompt' is null, 'chosen' is a string, 'rejected' is a list; want strings "
+     "or lists of messages"),
+    ({"chosen": "a", "rejected": "a"}, "a.jsonl:1: chosen and rejected are equal"),
+    ({"prompt": [user("a")], "chosen": [assistant("b"), user("c"), assistant("d")], "rejected": [assistant("e")]},
+     "a.jsonl:1: several answers in 'chosen' are not supported with a chat template that rewrites earlier turns"),
+    ({"prompt": f"a{END}", "chosen": "b", "rejected": "c"}, "a.jsonl:1: a preference pair contains the end-of-document token"),
+    ({"prompt": "", "chosen": "", "rejected": "c"}, "a.jsonl:1: the chosen text is empty"),
+])
+def test_reports_invalid_preference_pairs(run, special, tmp_path, record, output):
+    (tmp_path / "t.jinja").write_text(QWEN3)
+    jsonl(tmp_path / "a.jsonl", [record])
+    code, _, err = run("tokenize", "a.jsonl", "--as", "preference", "--tokenizer", special, "--chat-template", "t.jinja", "--out",
+                       "out", "--end-of-document", END, "--parse-special-tokens")
+    assert code == 2 and output in err, err
+    assert {path.name for path in tmp_path.iterdir()} == {"a.jsonl", "t.jinja"}

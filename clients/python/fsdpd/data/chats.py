@@ -87,7 +87,7 @@ class ChatTemplate:
         if all(ends):
             return [Document(whole, place, [(answer.counted[0], end) for answer, end in zip(answers, ends)], templated=True,
                              header_counted=any(answer.header_counted for answer in answers))]
-        return [Document(answer.text, place, [answer.counted], templated=True, conversation=whole,
+        return [Document(answer.text, place, [answer.counted], templated=True, group=whole,
                          header_counted=answer.header_counted) for answer in answers]
 
     def _render(self, messages: list[Message], tools: object, generation_prompt: bool, place: str) -> str:

@@ -51,7 +51,7 @@ def add_tokenize(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
   fsdpctl data tokenize fineweb/data/*.parquet --tokenizer Llama-3.1-8B --out fineweb
   fsdpctl data tokenize chats.jsonl --as chat --tokenizer Llama-3.1-8B-Instruct --out chats
   fsdpctl data tokenize saved/train --as chat --field messages=dialog --tokenizer Qwen3-8B --out chats""")
-    parser.add_argument("inputs", nargs="+", metavar="FILE", help=".txt and .jsonl, also with .gz or .zst, .parquet, .arrow, "
+    parser.add_argument("inputs", nargs="+", metavar="FILE", help=".txt and .jsonl (also .gz and .zst), .parquet, .arrow, "
                         "a directory of a data set, or - for stdin")
     parser.add_argument("--tokenizer", required=True, type=pathlib.Path, metavar="FILE",
                         help="Hugging Face tokenizer.json, or its directory")
@@ -59,8 +59,8 @@ def add_tokenize(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--format", choices=["auto", *FILE_FORMATS, *RECORD_FORMATS], default="auto",
                         help="format of files or records; default: by file name and first record")
     parser.add_argument("--documents", choices=["file", "line"], default="file", help="one document per text file or line")
-    parser.add_argument("--as", choices=["text", "completion", "chat"], default="text", dest="reading",
-                        help="content of a record: a text, a prompt with a completion, or a conversation")
+    parser.add_argument("--as", choices=["text", "completion", "chat", "preference"], default="text", dest="reading",
+                        help="content of a record: a text, prompt and completion, conversation, or preference pair")
     parser.add_argument("--field", action="append", default=[], metavar="FIELD=NAME",
                         help="name of a field in the records, such as messages=dialog or text=body")
     parser.add_argument("--chat-template", type=pathlib.Path, metavar="FILE",
@@ -151,7 +151,7 @@ def tokenize(options: argparse.Namespace) -> int:
     masks = options.reading != "text"
     settings = tokenizing.Settings(
         prefix=options.out, type=options.type, end=vocabulary.end_of_document(options.end_of_document),
-        validation_share=options.validation_share, seed=options.seed, masks=masks,
+        validation_share=options.validation_share, seed=options.seed, masks=masks, pairs=options.reading == "preference",
         add_special_tokens=options.add_special_tokens, parse_special_tokens=options.parse_special_tokens,
         overwrite=options.overwrite)
     records = options.format in RECORD_FORMATS
@@ -165,7 +165,7 @@ def tokenize(options: argparse.Namespace) -> int:
 
 
 def reading_of(options: argparse.Namespace, tokenizer: pathlib.Path) -> Reading:
-    from fsdpd.data import chats, readings
+    from fsdpd.data import chats, preferences, readings
     from fsdpd.data.fields import Fields
 
     fields = Fields(readings.FIELDS[options.reading], readings.MAIN[options.reading], options.field)
@@ -177,7 +177,9 @@ def reading_of(options: argparse.Namespace, tokenizer: pathlib.Path) -> Reading:
     if options.reading == "completion":
         return readings.completions(fields, format, template)
     if format:
-        raise Fault(f"--format {format}: is not supported with --as text; set --as chat")
+        raise Fault(f"--format {format}: is not supported with --as {options.reading}; set --as chat")
+    if options.reading == "preference":
+        return preferences.preferences(fields, template)
     return readings.texts(fields)
 
 

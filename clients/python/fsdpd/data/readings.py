@@ -11,8 +11,9 @@ from fsdpd.data.sources import Document, Reading
 from fsdpd.faults import Fault
 
 FIELDS = {"text": ("text",), "chat": CHAT_FIELDS,
+          "preference": ("prompt", "chosen", "rejected", "tools", "role", "content"),
           "completion": ("prompt", "completion", "tools", "role", "content", *ALPACA)}
-MAIN = {"text": "text", "chat": "messages", "completion": None}
+MAIN = {"text": "text", "chat": "messages", "completion": None, "preference": None}
 
 
 def texts(fields: Fields) -> Reading:

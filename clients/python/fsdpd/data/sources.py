@@ -24,6 +24,7 @@ MAX_BYTES = 64 << 20
 MAX_REPORTED = 10
 BOM = b"\xef\xbb\xbf"
 FORMATS = {".txt": "txt", ".text": "txt", ".md": "txt", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+SIDES = ("chosen", "rejected")
 TABLES = {".parquet": "parquet", ".arrow": "arrow", ".feather": "arrow"}
 
 
@@ -35,10 +36,16 @@ class Document:
     counted: list[tuple[int, int]] | None = None
     # The text comes from a chat template: names of special tokens in it are parsed as special tokens.
     templated: bool = False
-    # For an example of an expanded conversation: the whole conversation, which decides between training and validation.
-    conversation: str | None = None
+    # For one of several documents of a record: a text that they share, which decides between training and validation.
+    group: str | None = None
+    side: str = ""  # Of a preference pair.
     # The targets include the role header of an answer.
     header_counted: bool = False
+
+    @property
+    def expanded(self) -> bool:
+        """Whether this is an example of an expanded conversation."""
+        return self.group is not None and not self.side
 
 
 @dataclass(frozen=True)
@@ -86,7 +93,7 @@ class Sources:
         for path in self.paths:
             self._formats.append(self._format_of(path))
             if self._formats[-1] == "txt" and self.reading.records:
-                raise Fault(f"{path}: a text file is not supported with --as chat and --as completion (want records); set "
+                raise Fault(f"{path}: a text file is not supported with this --as (want records); set "
                             "--format jsonl for an object per line")
             if self._formats[-1] in TABLES.values():
                 import pyarrow.parquet  # noqa: F401
@@ -191,7 +198,7 @@ class Sources:
             if counts.skipped <= MAX_REPORTED:
                 print(f"fsdpctl data: skipped: {fault}", file=sys.stderr)
             return
-        counts.expanded += int(any(document.conversation is not None for document in documents))
+        counts.expanded += int(any(document.expanded for document in documents))
         for document in documents:
             counts.empty += int(not document.text)
             counts.documents += int(bool(document.text))

@@ -16,7 +16,7 @@ import numpy
 
 from fsdpd.data.output_file import OutputFile, Outputs
 from fsdpd.data.progress import Progress, of_count
-from fsdpd.data.sources import Document, Sources
+from fsdpd.data.sources import SIDES, Document, Sources
 from fsdpd.data.token_files import DTYPES, FORMAT, description_of, entry, spec_lines
 from fsdpd.data.vocabulary import Vocabulary
 from fsdpd.faults import Fault
@@ -34,18 +34,18 @@ class Settings:
     validation_share: float
     seed: int
     masks: bool
+    pairs: bool  # Preference pairs: the chosen and the rejected documents are separate files.
     add_special_tokens: bool
     parse_special_tokens: bool
     overwrite: bool
 
 
 class Part:
-    """The training or validation part: a token file, an optional mask, and counters."""
+    """The training or validation part, or a side of it: a token file, an optional mask, and counters."""
 
-    def __init__(self, name: str, kind: str, settings: Settings, outputs: Outputs) -> None:
-        suffix = "" if name == "train" else f".{name}"
-        base = settings.prefix.with_name(settings.prefix.name + suffix)
-        self.name, self._dtype = name, numpy.dtype(DTYPES[kind])
+    def __init__(self, name: str, side: str, kind: str, settings: Settings, outputs: Outputs) -> None:
+        base = base_of(settings.prefix, name, side)
+        self.name, self.side, self._dtype = name, side, numpy.dtype(DTYPES[kind])
         self.file = outputs.open(base.with_name(f"{base.name}.{kind}"))
         self.mask: OutputFile | None = outputs.open(base.with_name(f"{base.name}.mask")) if settings.masks else None
         self.documents = self.counted = self.longest = 0
@@ -66,6 +66,10 @@ class Part:
             self.mask.write(mask.tobytes())
 
 
+def base_of(prefix: pathlib.Path, part: str, side: str) -> pathlib.Path:
+    return prefix.with_name(prefix.name + (side and f".{side}") + ("" if part == "train" else f".{part}"))
+
+
 class Tokenizing:
     def __init__(self, vocabulary: Vocabulary, settings: Settings) -> None:
         self._vocabulary, self._settings = vocabulary, settings
@@ -74,12 +78,15 @@ class Tokenizing:
             raise Fault(f"--type {self.kind}: is too small for the {vocabulary.size} ids of {vocabulary.path}")
         self._inner_ends = self._split_starts = self._without_targets = 0
         self._headers = self._examples = 0
+        self._sides = SIDES if settings.pairs else ("",)
+        if settings.pairs and settings.end is None:
+            raise Fault("--as preference: pairs need an end-of-document token; set --end-of-document")
 
     def run(self, sources: Sources) -> list[dict[str, Any]]:
-        """Writes all files. Returns the descriptions of the training file and of the optional validation file."""
+        """Writes all files. Returns the descriptions of the training files and of the optional validation files."""
         with Outputs(self._settings.overwrite) as outputs:
             names = ["train", "validation"] if self._settings.validation_share > 0 else ["train"]
-            parts = [Part(name, self.kind, self._settings, outputs) for name in names]
+            parts = [Part(name, side, self.kind, self._settings, outputs) for name in names for side in self._sides]
             progress = Progress("tokenize")
             for batch, encoded in self._encoded(sources.documents()):
                 self._write(batch, encoded, parts)
@@ -98,6 +105,9 @@ class Tokenizing:
 
     def spec(self) -> str:
         prefix, mask = self._settings.prefix, self._settings.masks
+        if self._settings.pairs:
+            files = [f"{base_of(prefix, 'train', side)}.{self.kind}" for side in SIDES]
+            return f"# document i of {files[0]} and of {files[1]} is a preference pair; jobs do not train on pairs yet\n"
         names = [f"{prefix}{part}" for part in ("", ".validation")]
         entries = [entry(f"{name}.{self.kind}", self.kind, f"{name}.mask" if mask else None) for name in names]
         return spec_lines(entries[0], entries[1] if self._settings.validation_share > 0 else None, self._settings.end,
@@ -142,7 +152,8 @@ class Tokenizing:
         written: list[list[tuple[Any, Any]]] = [[] for _ in parts]
         for document, (ids, offsets) in zip(batch, encoded):
             mask = None if offsets is None else self._mask(document, ids, offsets)
-            written[self._part_of(document)].append(self._ended(ids, mask))
+            number = self._part_of(document) * len(self._sides) + self._sides.index(document.side)
+            written[number].append(self._ended(document, ids, mask))
         for part, documents in zip(parts, written):
             part.write(documents)
 
@@ -157,19 +168,23 @@ class Tokenizing:
             self._split_starts += int(((offsets[:, 0] < begin) & (offsets[:, 1] > begin)).any())
         self._without_targets += int(not mask.any())
         self._headers += int(document.header_counted)
-        self._examples += int(document.conversation is not None)
+        self._examples += int(document.expanded)
         # An end token added by --add-special-tokens has no characters. It is a target if the token before it is.
         if len(ids) > 1 and self._settings.end is not None and ids[-1] == self._settings.end and not offsets[-1].any():
             mask[-1] = mask[-2]
         return mask
 
-    def _ended(self, ids: Any, mask: Any) -> tuple[Any, Any]:
+    def _ended(self, document: Document, ids: Any, mask: Any) -> tuple[Any, Any]:
         end = self._settings.end
         if end is None:
             return ids, mask
         # --add-special-tokens may have added the end token already.
         ended = len(ids) > 0 and ids[-1] == end
-        self._inner_ends += int((ids[:-1] == end).any() if ended else (ids == end).any())
+        inner = bool((ids[:-1] == end).any() if ended else (ids == end).any())
+        if inner and self._settings.pairs:
+            raise Fault(f"{document.place}: a preference pair contains the end-of-document token {end}; set "
+                        "--end-of-document to a token that is not in the texts")
+        self._inner_ends += int(inner)
         if ended:
             return ids, mask
         if mask is not None:
@@ -178,11 +193,11 @@ class Tokenizing:
 
     def _part_of(self, document: Document) -> int:
         """Chooses the part by a hash of text and seed only, so that equal texts are always in the same part, and so are the
-        examples of one conversation."""
+        documents of one record."""
         if self._settings.validation_share <= 0:
             return 0
         key = self._settings.seed.to_bytes(8, "little")
-        digest = hashlib.blake2b((document.conversation or document.text).encode(), digest_size=8, key=key).digest()
+        digest = hashlib.blake2b((document.group or document.text).encode(), digest_size=8, key=key).digest()
         return int(int.from_bytes(digest, "big") / 2**64 < self._settings.validation_share)
 
     def _described(self, part: Part, sources: Sources) -> dict[str, Any]:
@@ -196,6 +211,9 @@ class Tokenizing:
             "sources": [{"path": each.path, "documents": each.documents, "empty": each.empty, "skipped": each.skipped,
                          "expanded": each.expanded}
                         for each in sources.counts]}
+        if part.side:
+            other = SIDES[1 - SIDES.index(part.side)]
+            made |= {"side": part.side, "pair": f"{base_of(self._settings.prefix, part.name, other).name}.{self.kind}"}
         if part.mask:
             made |= {"mask": part.mask.path.name, "mask_sha256": part.mask.sha256, "counted": part.counted}
         return made
@@ -216,7 +234,8 @@ class Tokenizing:
         print_count(self._without_targets, "documents have no targets")
         for part in parts:
             if part.mask:
-                print_count(part.counted, f"tokens of {part.name} are targets, {part.counted / part.tokens:.1%}")
+                name = f"{part.name} ({part.side})" if part.side else part.name
+                print_count(part.counted, f"tokens of {name} are targets, {part.counted / part.tokens:.1%}")
 
 
 def batches(documents: Iterator[Document]) -> Iterator[list[Document]]:
