@@ -237,7 +237,7 @@ MESSAGES = [
     [{"role": "user", "content": "what?\nit"}, {"role": "assistant", "content": "a dog"}],
     [{"role": "system", "content": "be brief"}, {"role": "user", "content": "and?"}, {"role": "assistant", "content": "yes"},
      {"role": "user", "content": "then?"}, {"role": "assistant", "content": "no"}],
-    [{"role": "user", "content": "look"}, {"role": "assistant", "content": "", "tool_calls": [CALL]},
+    [{"role": "user", "content": "look"}, {"role": "assistant", "content": None, "tool_calls": [CALL]},
      {"role": "tool", "content": "quick"}, {"role": "assistant", "content": "it is quick"}]]
 SHAREGPT = [
     {"conversations": [{"from": "human", "value": "what?\nit"}, {"from": "gpt", "value": "a dog"}]},

@@ -317,3 +317,22 @@ def test_reports_invalid_preference_pairs(run, special, tmp_path, record, output
                        "out", "--end-of-document", END, "--parse-special-tokens")
     assert code == 2 and output in err, err
     assert {path.name for path in tmp_path.iterdir()} == {"a.jsonl", "t.jinja"}
+
+
+@pytest.mark.parametrize("expression, text", [
+    ("m.content ~ m.tool_calls[0].function.arguments", "None{'word': 'fox', 'most': 3}"),
+    # Qwen3's template fails for a content of null, and DeepSeek's for arguments that are not JSON.
+    ("'' + m.content + '!'", "!"),
+    ("'' + m.tool_calls[0].function.arguments", '{"word": "fox", "most": 3}'),
+])
+def test_tool_calls_have_the_form_that_the_template_accepts(run, special, tmp_path, expression, text):
+    (tmp_path / "t.jinja").write_text("{% for m in messages %}{{ m.role }}: {{ " + expression + " if m.tool_calls else m.content }}\n"
+                                      "{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}")
+    jsonl(tmp_path / "a.jsonl", [{"messages": CALLS[:2]}])
+    code, _, err = run("tokenize", "a.jsonl", "--as", "chat", "--tokenizer", special, "--chat-template", "t.jinja", "--out", "out",
+                       "--end-of-document", "none")
+    assert code == 0, err
+    tokenizer = tokenizers.Tokenizer.from_file(str(special / "tokenizer.json"))
+    ids, mask = numpy.fromfile("out.u16", "<u2"), numpy.fromfile("out.mask", "u1")
+    assert tokenizer.decode(ids.tolist(), skip_special_tokens=False) == f"user: look it up\nassistant: {text}\n"
+    assert tokenizer.decode(ids[mask == 1].tolist(), skip_special_tokens=False) == f"{text}\n"

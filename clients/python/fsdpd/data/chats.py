@@ -91,11 +91,14 @@ class ChatTemplate:
                          header_counted=answer.header_counted) for answer in answers]
 
     def _render(self, messages: list[Message], tools: object, generation_prompt: bool, place: str) -> str:
-        try:
-            return cast(str, self._template.render(messages=messages, tools=tools, add_generation_prompt=generation_prompt,
-                                                   **self._special_tokens))
-        except (jinja2.TemplateError, TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
-            raise Fault(f"{place}: the chat template of {self._origin} rejects the conversation: {error}") from None
+        failed: Exception | None = None
+        for form in (messages, list(map(with_content, messages)), list(map(with_encoded_arguments, messages))):
+            try:
+                return cast(str, self._template.render(messages=form, tools=tools, add_generation_prompt=generation_prompt,
+                                                       **self._special_tokens))
+            except (jinja2.TemplateError, TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
+                failed = failed or error
+        raise Fault(f"{place}: the chat template of {self._origin} rejects the conversation: {failed}")
 
     def _by_marks(self, marked: str, place: str) -> Document:
         begin, end = self._marks
@@ -135,6 +138,20 @@ class ChatTemplate:
                         f"{self._origin} renders the messages before it differently when it follows; set --chat-template to "
                         "a template that marks answers with {% generation %}")
         return Answer(text, (len(before), len(text)), True)
+
+
+def with_content(message: Message) -> Message:
+    """For templates that fail without a content next to tool calls, such as Qwen3's."""
+    return {**message, "content": message["content"] or ""}
+
+
+def with_encoded_arguments(message: Message) -> Message:
+    """For templates that fail for arguments that are not JSON, such as DeepSeek's."""
+    if "tool_calls" not in message:
+        return message
+    return {**message, "tool_calls": [
+        {**call, "function": {**call["function"], "arguments": json.dumps(call["function"]["arguments"], ensure_ascii=False)}}
+        for call in message["tool_calls"]]}
 
 
 def begins_with_content(text: str, message: Message) -> bool:

@@ -117,7 +117,7 @@ def sharegpt(fields: Fields, record: Record, field: str, place: str) -> Conversa
             raise Fault(f"{at}: unknown {fields.name('from')} (got {sender!r}, want {', '.join(ROLES)})")
         if sender == "function_call":
             calls = parsed(text, at, IN)
-            messages.append({"role": "assistant", "content": "",
+            messages.append({"role": "assistant", "content": None,
                              "tool_calls": tool_calls(calls if isinstance(calls, list) else [calls], at)})
         else:
             messages.append({"role": ROLES[sender], "content": text})
