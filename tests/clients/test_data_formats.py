@@ -328,6 +328,7 @@ HUMAN = {"from": "human", "value": "x"}
     (openai()[0], ["--field", "role=by"], "a.jsonl:1: message 0 of 'messages': no field 'by' (got content, role); set --field role=NAME"),
     (openai()[0], ["--field", "messages=dialog"], "a.jsonl:1: unknown format (got fields messages, tools;"),
     (openai()[0], ["--field", "speaker=x"], "--field speaker=x: unknown field 'speaker' (want messages, conversations,"),
+    (openai()[0], ["--field", "role="], "--field role=: has no name; write --field FIELD=NAME"),
     (openai()[0], ["--field", "role=x", "--field", "role=y"], "--field role=y: role is set twice"),
 ])
 def test_reports_fields_of_unknown_and_mixed_records(run, model, tmp_path, record, flags, output):

@@ -51,8 +51,8 @@ def add_tokenize(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
   fsdpctl data tokenize fineweb/data/*.parquet --tokenizer Llama-3.1-8B --out fineweb
   fsdpctl data tokenize chats.jsonl --as chat --tokenizer Llama-3.1-8B-Instruct --out chats
   fsdpctl data tokenize saved/train --as chat --field messages=dialog --tokenizer Qwen3-8B --out chats""")
-    parser.add_argument("inputs", nargs="+", metavar="FILE", help=".txt and .jsonl (also .gz and .zst), .parquet, .arrow, "
-                        "a directory of a data set, or - for stdin")
+    parser.add_argument("inputs", nargs="+", metavar="FILE", help=".txt, .jsonl (or .gz, .zst of them), .parquet, .arrow, "
+                        "a directory, or -")
     parser.add_argument("--tokenizer", required=True, type=pathlib.Path, metavar="FILE",
                         help="Hugging Face tokenizer.json, or its directory")
     parser.add_argument("--out", required=True, type=pathlib.Path, metavar="PREFIX", help="prefix of the output files")
@@ -60,7 +60,7 @@ def add_tokenize(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
                         help="format of files or records; default: by file name and first record")
     parser.add_argument("--documents", choices=["file", "line"], default="file", help="one document per text file or line")
     parser.add_argument("--as", choices=["text", "completion", "chat", "preference"], default="text", dest="reading",
-                        help="content of a record: a text, prompt and completion, conversation, or preference pair")
+                        help="content of a record: text, prompt and completion, chat, or preference pair")
     parser.add_argument("--field", action="append", default=[], metavar="FIELD=NAME",
                         help="name of a field in the records, such as messages=dialog or text=body")
     parser.add_argument("--chat-template", type=pathlib.Path, metavar="FILE",

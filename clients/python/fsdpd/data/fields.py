@@ -20,9 +20,11 @@ class Fields:
             field, separator, name = flag.partition("=")
             if not separator:
                 field, name = main or "", flag
-            if not field:
+            if not field and not separator:
                 raise Fault(f"--field {flag}: several fields are read; write --field {wanted[0]}={flag}")
-            if field not in wanted or not name:
+            if not name:
+                raise Fault(f"--field {flag}: has no name; write --field FIELD=NAME")
+            if field not in wanted:
                 raise Fault(f"--field {flag}: unknown field {field!r} (want {', '.join(wanted)}); write --field FIELD=NAME")
             if field in self._names:
                 raise Fault(f"--field {flag}: {field} is set twice")

@@ -93,8 +93,9 @@ class Tokenizing:
                 progress.show(sum(part.tokens for part in parts), sum(part.documents for part in parts), sources.fraction())
             for part in parts:
                 if part.documents == 0:
+                    fix = "use another --validation-share or --seed" if len(names) > 1 else "check the inputs"
                     raise Fault(f"the {part.name} part is empty: {sum(each.documents for each in parts)} documents were read; "
-                                "use another --validation-share or --seed")
+                                f"{fix}")
             described = [self._described(part, sources) for part in parts]
             for part, description in zip(parts, described):
                 outputs.open(description_of(part.file.path)).write((json.dumps(description, indent=1) + "\n").encode())
