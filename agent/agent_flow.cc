@@ -81,7 +81,7 @@ void AgentFlow::RankLaunched(const RankId& id, const v1::RankLaunch& launch, con
   parts_.metrics->RankLaunched(id, DeviceName(options_.device, launch.device()));
   rank_devices_[id] = launch.device();
   if (parts_.gpus != nullptr) parts_.gpus->Launched(launch.device(), id);
-  parts_.metrics->RankPlanned(id, planned, launch.spec().train().steps());
+  parts_.metrics->RankPlanned(id, planned);
   if (id.rank == 0 && !launch.spec().checkpoint().dir().empty()) parts_.metrics->RankSaves(id);
   if (launch.spec().precision().compute() == v1::DTYPE_FP8) parts_.metrics->RankRoundsToFp8(id);
 }
@@ -97,6 +97,9 @@ void AgentFlow::RankReady(const RankId& id, const v1::RankStarted& started) {
   v1::AgentMessage message = UpdateOf(id);
   v1::RankReady* ready = message.mutable_rank()->mutable_ready();
   if (started.has_restored()) *ready->mutable_restored() = started.restored();
+  ready->set_steps(started.steps());
+  ready->set_epoch_samples(started.epoch_samples());
+  parts_.metrics->RankReady(id, started.steps());
   parts_.link->SendLifecycle(std::move(message));
 }
 

@@ -44,6 +44,7 @@
 #include "fsdp/engine/bad_step.h"
 #include "fsdp/engine/departure.h"
 #include "fsdp/engine/error_cause.h"
+#include "fsdp/engine/rank_data.h"
 #include "fsdp/engine/rank_run.h"
 #include "fsdp/memory/host_caching_allocator.h"
 #include "fsdp/model/plugin.h"
@@ -106,11 +107,36 @@ void PrepareHost(DeviceKind kind, int device) {
   if (std::getenv("OMP_NUM_THREADS") == nullptr) at::set_num_threads(1);
 }
 
-absl::Status SendStarted(const Plan& plan, const v1::RestoredCheckpoint* restored, RankChannel* channel) {
+absl::Status SendStarted(const Plan& plan, const Trainer& trainer, const v1::RestoredCheckpoint* restored,
+                         RankChannel* channel) {
   v1::RankToAgent message;
-  if (restored != nullptr) *message.mutable_started()->mutable_restored() = *restored;
-  *message.mutable_started()->mutable_memory_plan() = ToProto(plan.memory);
+  v1::RankStarted* const started = message.mutable_started();
+  if (restored != nullptr) *started->mutable_restored() = *restored;
+  *started->mutable_memory_plan() = ToProto(plan.memory);
+  started->set_steps(plan.spec.steps);
+  started->set_epoch_samples(trainer.samples_per_epoch());
   return channel->Send(message);
+}
+
+// `by_all`: all ranks reject the plan, because the data has too few steps. Otherwise this node runs another
+// version than the coordinator, which has accepted the spec.
+absl::StatusOr<Plan> AcceptedPlan(const v1::RankLaunch& launch, bool by_all) {
+  absl::StatusOr<Plan> plan = PlanLaunch(launch);
+  if (plan.ok()) return plan;
+  constexpr auto kKind = v1::ErrorClass::KIND_CONFIGURATION;
+  return by_all ? WithFileCause(kKind, /*by_all=*/true, plan.status()) : WithNodeCause(kKind, plan.status());
+}
+
+// Replaces train.epochs, which only this rank's files translate into steps, by train.steps.
+absl::StatusOr<v1::RankLaunch> WithSteps(v1::RankLaunch launch) {
+  v1::Train* const train = launch.mutable_spec()->mutable_train();
+  if (!train->has_epochs()) return launch;
+  FSDPD_ASSIGN_OR_RETURN(const Plan plan, AcceptedPlan(launch, /*by_all=*/false));
+  FSDPD_ASSIGN_OR_RETURN(const int64_t steps, StepsOfEpochs(plan.spec, train->epochs()));
+  LogInfo("computed steps epochs=%g steps=%d", train->epochs(), steps);
+  train->clear_epochs();
+  train->set_steps(steps);
+  return launch;
 }
 
 std::string JsonOf(const v1::JobSpec& spec) {
@@ -201,7 +227,9 @@ StepTraces::Options TracesOf(const v1::RankLaunch& launch, RankChannel* channel)
   if (options.memory) options.memory_steps = options.steps;
   // The first step of the attempt allocates what later steps reuse.
   if (options.memory && options.steps.empty())
-    options.memory_steps = {std::min<int64_t>(launch.checkpoint_step() + 2, spec.train().steps())};
+    options.memory_steps = {spec.train().has_epochs()
+                                ? launch.checkpoint_step() + 1
+                                : std::min<int64_t>(launch.checkpoint_step() + 2, spec.train().steps())};
   options.on_written = [channel, steps = spec.train().steps()](const WrittenTrace& written) {
     v1::RankToAgent message;
     v1::StepTraceResult* const traced = message.mutable_trace_result();
@@ -231,13 +259,11 @@ absl::Status SendTimeline(const v1::StepTimeline& timeline, RankChannel* channel
   return channel->Send(message);
 }
 
-absl::Status RunJob(const v1::RankLaunch& launch, FlightRecorder* flight, StepTraces* traces,
+absl::Status RunJob(const v1::RankLaunch& received, FlightRecorder* flight, StepTraces* traces,
                     RankChannel* channel, Ending* ending) {
   StopSignal* const stop = &ending->stop;
-  const absl::StatusOr<Plan> accepted = PlanLaunch(launch);
-  // The coordinator has accepted the spec, so this node runs another version, possibly the only one.
-  FSDPD_RETURN_IF_ERROR(WithNodeCause(v1::ErrorClass::KIND_CONFIGURATION, accepted.status()));
-  const Plan& plan = *accepted;
+  FSDPD_ASSIGN_OR_RETURN(const v1::RankLaunch launch, WithSteps(received));
+  FSDPD_ASSIGN_OR_RETURN(const Plan plan, AcceptedPlan(launch, received.spec().train().has_epochs()));
   for (const std::string& row : ConfigTable(plan, launch)) Log(Severity::kInfo, row);
   RaiseOpenFiles();  // CPU ranks have two connections to each peer in each group.
   PrepareHost(plan.spec.device, launch.device());
@@ -267,7 +293,7 @@ absl::Status RunJob(const v1::RankLaunch& launch, FlightRecorder* flight, StepTr
       for (const std::string& line : RestoredLines(*restored)) Log(Severity::kInfo, line);
       for (const std::string& note : restored->notes()) LogWarning("%s: %s", restored->path(), note);
     }
-    FSDPD_RETURN_IF_ERROR(SendStarted(plan, restored, channel));
+    FSDPD_RETURN_IF_ERROR(SendStarted(plan, *trainer, restored, channel));
     stop->SetAbort([trainer] { trainer->Abort(); });
     ending->trains = true;
     return absl::OkStatus();

@@ -11,6 +11,8 @@ constexpr Metric kTable[] = {
     {"fsdpd_step_seconds_total", kCounter, "seconds", "fsdpd_job, rank",
      "Wall time of all steps of this attempt."},
     {"fsdpd_tokens_total", kCounter, "", "fsdpd_job, rank", "This rank's share of the tokens trained on."},
+    {"fsdpd_loss_tokens_total", kCounter, "", "fsdpd_job, rank",
+     "This rank's share of these tokens that counted in the loss: not padding, and not masked."},
     {"fsdpd_compute_seconds_total", kCounter, "seconds", "fsdpd_job, rank",
      "Time that the compute lane was busy."},
     {"fsdpd_exposed_seconds_total", kCounter, "seconds", "fsdpd_job, rank",

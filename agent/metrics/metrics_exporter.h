@@ -33,11 +33,11 @@ class MetricsExporter {
   MetricsExporter(std::string node, int slots, Clock* clock);
 
   void RankLaunched(const RankId& id, const std::string& device);
-  void RankPlanned(const RankId& id, const v1::MemoryPlan& plan, int64_t steps) {  // `steps`: train.steps.
-    Update(id, [&](RankSeries* series) {
-      series->SetPlan(plan);
-      series->SetGoal(steps);
-    });
+  void RankPlanned(const RankId& id, const v1::MemoryPlan& plan) {
+    Update(id, [&](RankSeries* series) { series->SetPlan(plan); });
+  }
+  void RankReady(const RankId& id, int64_t steps) {  // `steps`: of the job.
+    Update(id, [&](RankSeries* series) { series->SetGoal(steps); });
   }
   void RankStepped(const RankId& id, int world, const v1::StepReport& report) {
     Update(id, [&](RankSeries* series) { series->Add(report, world); });

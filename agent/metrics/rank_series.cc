@@ -45,6 +45,7 @@ void RankSeries::Add(const v1::StepReport& report, int world) {
   steps_ += 1;
   step_seconds_ += report.step_seconds();
   tokens_ += static_cast<double>(report.tokens()) / std::max(1, world);
+  loss_tokens_ += static_cast<double>(report.loss_tokens()) / std::max(1, world);
   compute_seconds_ += report.compute_seconds();
   exposed_seconds_ += report.exposed_seconds();
   data_wait_seconds_ += report.data_wait_seconds();
@@ -127,6 +128,7 @@ void RankSeries::AddCounters(const LabeledSamples& add) const {
   add("fsdpd_steps_total", steps_);
   add("fsdpd_step_seconds_total", step_seconds_);
   add("fsdpd_tokens_total", tokens_);
+  add("fsdpd_loss_tokens_total", loss_tokens_);
   add("fsdpd_compute_seconds_total", compute_seconds_);
   add("fsdpd_exposed_seconds_total", exposed_seconds_);
   add("fsdpd_data_wait_seconds_total", data_wait_seconds_);

@@ -40,7 +40,7 @@ class RankSeries {
   // Counts a bad step: one that was skipped (also in a report), or at which the rank ended.
   void Add(const v1::BadStep& bad);
   void SetPlan(const v1::MemoryPlan& plan) { plan_ = plan; }
-  void SetGoal(int64_t steps) { goal_steps_ = static_cast<double>(steps); }  // train.steps.
+  void SetGoal(int64_t steps) { goal_steps_ = static_cast<double>(steps); }  // Steps of the job.
   // `failed`: it ended with an error or a signal, not because of a stop.
   void End(bool failed) {
     up_ = false;
@@ -75,6 +75,7 @@ class RankSeries {
   double steps_ = 0;
   double step_seconds_ = 0;
   double tokens_ = 0;
+  double loss_tokens_ = 0;
   double compute_seconds_ = 0;
   double exposed_seconds_ = 0;
   double data_wait_seconds_ = 0;

@@ -41,7 +41,7 @@ absl::StatusOr<v1::TraceJobResponse::Order> OrderTrace(const v1::Job& job, int64
   const int64_t steps_in_delivery = static_cast<int64_t>(std::ceil(kDeliverySeconds / step_seconds));
   v1::TraceJobResponse::Order order;
   order.set_first_step(last.step() + kStepsAhead + steps_in_delivery);
-  const int64_t end = job.spec().train().steps();
+  const int64_t end = FilledSpec(job).train().steps();
   order.set_steps(std::min(steps, end - order.first_step() + 1));
   const PlaceRequest request = RequestOf(job);
   order.set_ranks(static_cast<int32_t>(request.nodes * request.ranks_per_node));

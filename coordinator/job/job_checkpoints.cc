@@ -49,7 +49,7 @@ void TakeFailed(const v1::SavedCheckpoint& failed, absl::Time now, v1::Job* job)
   job->set_revision(job->revision() + 1);
   if (!first) return;
   const bool continues = (job->state() == v1::JOB_STATE_STARTING || job->state() == v1::JOB_STATE_RUNNING) &&
-                         failed.step() < job->spec().train().steps();
+                         failed.step() < FilledSpec(*job).train().steps();
   AddEvent(v1::EVENT_KIND_CHECKPOINT,
            absl::StrCat("checkpoint of step ", failed.step(), " could not be written: ", failed.error(),
                         continues ? "; training continues" : ""),

@@ -33,11 +33,23 @@ PlaceRequest RequestOf(const v1::Job& job) {
 }
 
 void KeepPlan(const Plan& plan, bool open, v1::Job* job) {
+  const int64_t known_steps = job->resolved().train().steps();
   *job->mutable_resolved() = plan.resolved;
+  KeepSteps(known_steps, job);
   *job->mutable_memory_plan() = ToProto(plan.memory);
   job->set_node_host_bytes(HostBytesOfNode(plan));
   job->set_memory_margin(true);
   job->set_plan_provisional(open);
+}
+
+void KeepSteps(int64_t steps, v1::Job* job) {
+  if (steps < 1 || !job->spec().train().has_epochs() || !job->has_resolved()) return;
+  const auto keep = [steps](v1::Train* train) {
+    train->clear_epochs();
+    train->set_steps(steps);
+  };
+  keep(job->mutable_resolved()->mutable_train());
+  if (job->has_shrunk()) keep(job->mutable_shrunk()->mutable_resolved()->mutable_train());
 }
 
 bool IsOnlyTooLarge(const Plan& refused) {

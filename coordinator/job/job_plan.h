@@ -5,6 +5,7 @@
 // Pure.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "coordinator/schedule/placer.h"
@@ -28,6 +29,9 @@ PlaceRequest RequestOf(const v1::Job& job);
 
 // REQUIRES: plan.accepted().
 void KeepPlan(const Plan& plan, bool open, v1::Job* job);
+
+// Takes the number of steps that ranks computed from the data, if the job has train.epochs.
+void KeepSteps(int64_t steps, v1::Job* job);
 
 // Whether the plan was rejected only for its memory, so that nodes with more memory would fit it.
 bool IsOnlyTooLarge(const Plan& refused);

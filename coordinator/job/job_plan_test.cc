@@ -50,6 +50,31 @@ TEST(JobPlan, DistinguishesTooLargeFromOtherErrors) {
       ::testing::MatchesRegex("2 errors:\n  [a-z.]*(name|steps): [^\n]*\n  [a-z.]*(name|steps): [^\n]*"));
 }
 
+TEST(JobPlan, StepsOfEpochsSurviveReplans) {
+  v1::Job job;
+  job.mutable_spec()->mutable_train()->set_epochs(2);
+  KeepSteps(30, &job);  // Nothing is planned yet.
+  EXPECT_FALSE(job.has_resolved());
+  Plan plan;
+  *plan.resolved.mutable_train() = job.spec().train();
+  KeepPlan(plan, /*open=*/false, &job);
+  EXPECT_TRUE(job.resolved().train().has_epochs());
+  *job.mutable_shrunk()->mutable_resolved() = job.resolved();
+  KeepSteps(30, &job);
+  KeepSteps(0, &job);  // An agent of an older release.
+  KeepPlan(plan, /*open=*/false, &job);
+  for (const v1::JobSpec& spec : {job.resolved(), job.shrunk().resolved()}) {
+    EXPECT_EQ(spec.train().steps(), 30);
+    EXPECT_FALSE(spec.train().has_epochs());
+  }
+  EXPECT_EQ(job.spec().train().epochs(), 2);
+  v1::Job with_steps;
+  with_steps.mutable_spec()->mutable_train()->set_steps(7);
+  *with_steps.mutable_resolved() = with_steps.spec();
+  KeepSteps(30, &with_steps);
+  EXPECT_EQ(with_steps.resolved().train().steps(), 7);
+}
+
 TEST(JobPlan, FilledSpecOfUnplannedJobHasDefaults) {
   EXPECT_EQ(FilledSpec(v1::Job()).resources().nodes(), 1);
   EXPECT_EQ(FilledSpec(v1::Job()).restart().max_attempts(), 1);

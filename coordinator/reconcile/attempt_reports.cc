@@ -10,6 +10,7 @@
 #include "coordinator/job/job_checkpoints.h"
 #include "coordinator/job/job_ledger.h"
 #include "coordinator/job/job_machine.h"
+#include "coordinator/job/job_plan.h"
 #include "coordinator/job/job_warnings.h"
 #include "coordinator/metrics/meters.h"
 
@@ -141,6 +142,8 @@ void AttemptReports::OnRankZeroReady(const std::string& node, const v1::RankRead
   const v1::RestoredCheckpoint* restored = ready.has_restored() ? &ready.restored() : nullptr;
   if (restored != nullptr && !CanHaveRestored(*restored, live.job))
     return RefuseCheckpoint(node, restored->step(), facts);
+  KeepSteps(ready.steps(), &live.job);
+  if (ready.epoch_samples() > 0) live.job.set_epoch_samples(ready.epoch_samples());
   if (!TakeStart(restored, parts_.clock->Wall(), &live.job)) return;
   LogInfo("attempt started job=%s attempt=%d after_step=%d path=%s", ref.job, ref.attempt,
           live.job.restored().step(), live.job.restored().path());

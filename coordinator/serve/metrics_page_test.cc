@@ -259,7 +259,7 @@ TEST_F(MetricsPageTest, BoundsSeriesWithTenThousandJobs) {
       }
     }
   }
-  EXPECT_LT(series, kMaxListedJobs * 13 + 400);
+  EXPECT_LT(series, kMaxListedJobs * 13 + 450);
   EXPECT_EQ(listed.size(), kMaxListedJobs);
   EXPECT_EQ(listed.count("a-0"), 1u) << "the oldest";
   ExpectLine(absl::StrCat("fsdpd_unlisted_jobs ", 2'000 - kMaxListedJobs));

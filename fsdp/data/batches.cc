@@ -42,14 +42,41 @@ absl::StatusOr<std::unique_ptr<TokenFile>> OpenFile(const char* field, size_t in
   return file;
 }
 
-absl::Status AddTraits(const char* field, size_t index, const TokenFile& file,
+void AddPackingNote(const char* field, size_t index, const TokenReader& reader,
+                    std::vector<std::string>* notes) {
+  const PackedDocuments* const packed = reader.documents();
+  if (packed == nullptr) return;
+  notes->push_back(absl::StrFormat("%s[%d].path %s: packed %d documents into %d samples, %.2f%% padding",
+                                   field, index, reader.file()->path(), packed->documents(),
+                                   packed->samples(), 100 * packed->padding()));
+}
+
+void AddWarning(const char* field, size_t index, const TokenReader& reader, const DataConfig& data,
+                std::vector<std::string>* warnings) {
+  const PackedDocuments* const packed = reader.documents();
+  if (packed == nullptr || packed->too_long() == 0) return;
+  warnings->push_back(absl::StrFormat(
+      "%s[%d].path %s: %d of %d documents are longer than %d tokens (sequence_length + 1) and are %s "
+      "(data.too_long)",
+      field, index, reader.file()->path(), packed->too_long(), packed->documents(), data.sequence_length + 1,
+      HandlingOf(data.too_long)));
+}
+
+absl::Status AddTraits(const char* field, size_t index, const TokenReader& reader,
                        std::vector<std::string>* lines) {
+  const TokenFile& file = *reader.file();
   const absl::StatusOr<std::string> traits = file.Traits(), of_mask = file.MaskTraits();
   if (!traits.ok()) return OfFile(field, index, traits.status());
   if (!of_mask.ok()) return OfFile(field, index, of_mask.status(), "mask");
   lines->push_back(absl::StrFormat("%s[%d].path %s", field, index, *traits));
   if (!of_mask->empty()) lines->push_back(absl::StrFormat("%s[%d].mask %s", field, index, *of_mask));
+  AddPackingNote(field, index, reader, lines);
   return absl::OkStatus();
+}
+
+PackingOptions PackingOf(const DataConfig& data, std::optional<uint64_t> seed) {
+  FSDPD_CHECK(data.document_end_token.has_value());
+  return {data.sequence_length + 1, *data.document_end_token, data.too_long, seed};
 }
 
 // Fills rows with token 0 and ignored targets, one document per row.
@@ -78,7 +105,7 @@ class SampleText {
   // Whether the token starts another document than the one before it.
   bool Begins(int64_t t) const {
     if (!data_.document_end_token.has_value()) return false;
-    return t > 0 && (EndsDocument(t - 1) || t == window_.file_end);
+    return t > 0 && (EndsDocument(t - 1) || window_.detached[t] != 0);
   }
   bool CountsAsTarget(int64_t t) const {
     return window_.counts[t] != 0 && window_.ids[t] != data_.ignore_index && !Begins(t);
@@ -105,8 +132,10 @@ void SetRow(const SequencePartition& partition, const SampleText& sample, int64_
   if (!batch->positions.defined()) return;
   FSDPD_CHECK(partition.ranks == 1);
   int64_t* const positions = batch->positions.mutable_data_ptr<int64_t>() + row * partition.tokens();
-  for (int64_t t = 1; t < partition.tokens(); ++t)
-    positions[t] = t < sample.tokens() && sample.Begins(t) ? 0 : positions[t - 1] + 1;
+  for (int64_t t = 1; t < partition.tokens(); ++t) {
+    const bool begins = t == sample.tokens() || (t < sample.tokens() && sample.Begins(t));
+    positions[t] = begins ? 0 : positions[t - 1] + 1;
+  }
 }
 
 // Derives documents from positions.
@@ -183,7 +212,9 @@ absl::StatusOr<Batches> Batches::Open(const Spec& spec, int rank, DataOrigin ori
     options.seed = Mix(spec.seed, i);
     FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<TokenFile> file,
                            OpenFile("data.tokens", i, spec.data.tokens[i], options.vocab_size));
-    absl::StatusOr<std::unique_ptr<TokenReader>> reader = MakeFileWindows(std::move(file), options);
+    absl::StatusOr<std::unique_ptr<TokenReader>> reader =
+        spec.data.packs_documents ? MakeDocumentWindows(std::move(file), PackingOf(spec.data, options.seed))
+                                  : MakeFileWindows(std::move(file), options);
     if (!reader.ok()) return OfFile("data.tokens", i, reader.status());
     batches.sources_.push_back({*std::move(reader), places[i]});
   }
@@ -238,10 +269,28 @@ absl::Status Batches::Read(int64_t step, int64_t micro_batch, Batch* to) const {
 absl::StatusOr<std::vector<std::string>> Batches::Traits() const {
   std::vector<std::string> lines;
   for (size_t i = 0; i < sources_.size(); ++i) {
-    const TokenFile* const file = sources_[i].reader->file();
-    if (file != nullptr) FSDPD_RETURN_IF_ERROR(AddTraits("data.tokens", i, *file, &lines));
+    const TokenReader& reader = *sources_[i].reader;
+    if (reader.file() != nullptr) FSDPD_RETURN_IF_ERROR(AddTraits("data.tokens", i, reader, &lines));
   }
   return lines;
+}
+
+int64_t Batches::samples_per_epoch() const {
+  return std::accumulate(sources_.begin(), sources_.end(), int64_t{0},
+                         [](int64_t sum, const Source& source) { return sum + source.reader->samples(); });
+}
+
+std::vector<std::string> Batches::Warnings() const {
+  std::vector<std::string> warnings;
+  for (size_t i = 0; i < sources_.size(); ++i)
+    AddWarning("data.tokens", i, *sources_[i].reader, spec_.data, &warnings);
+  return warnings;
+}
+
+std::vector<std::string> Batches::PackingNotes() const {
+  std::vector<std::string> notes;
+  for (size_t i = 0; i < sources_.size(); ++i) AddPackingNote("data.tokens", i, *sources_[i].reader, &notes);
+  return notes;
 }
 
 EvaluationBatches::EvaluationBatches(const Spec& spec, int rank)
@@ -255,16 +304,13 @@ absl::StatusOr<EvaluationBatches> EvaluationBatches::Open(const Spec& spec, int 
   for (size_t i = 0; i < spec.data.validation.size(); ++i) {
     FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<TokenFile> file,
                            OpenFile("data.validation", i, spec.data.validation[i], VocabSize(spec.model)));
-    const int64_t targets = file->tokens() - 1;
-    if (targets < 1) {
-      return OfFile("data.validation", i,
-                    absl::InvalidArgumentError(absl::StrFormat(
-                        "%s: file is too short for evaluation (got %d tokens, want at least 2)", file->path(),
-                        file->tokens())));
-    }
-    const int64_t samples = CeilDivide(targets, spec.data.sequence_length);
-    batches.files_.push_back({std::move(file), samples});
-    batches.samples_ += samples;
+    absl::StatusOr<std::unique_ptr<TokenReader>> reader =
+        spec.data.packs_documents
+            ? MakeDocumentWindows(std::move(file), PackingOf(spec.data, /*seed=*/std::nullopt))
+            : MakeFileSlices(std::move(file), {spec.data.sequence_length + 1, VocabSize(spec.model)});
+    if (!reader.ok()) return OfFile("data.validation", i, reader.status());
+    batches.samples_ += (*reader)->samples();
+    batches.files_.push_back(*std::move(reader));
   }
   if (spec.evaluation.samples > 0) batches.samples_ = std::min(batches.samples_, spec.evaluation.samples);
   batches.rounds_ = CeilDivide(batches.samples_, spec.mesh.data_ranks() * spec.micro_batch);
@@ -274,22 +320,31 @@ absl::StatusOr<EvaluationBatches> EvaluationBatches::Open(const Spec& spec, int 
 absl::StatusOr<std::vector<std::string>> EvaluationBatches::Traits() const {
   std::vector<std::string> lines;
   for (size_t i = 0; i < files_.size(); ++i)
-    FSDPD_RETURN_IF_ERROR(AddTraits("data.validation", i, *files_[i].file, &lines));
+    FSDPD_RETURN_IF_ERROR(AddTraits("data.validation", i, *files_[i], &lines));
   return lines;
 }
 
+std::vector<std::string> EvaluationBatches::Warnings() const {
+  std::vector<std::string> warnings;
+  for (size_t i = 0; i < files_.size(); ++i)
+    AddWarning("data.validation", i, *files_[i], spec_.data, &warnings);
+  return warnings;
+}
+
+std::vector<std::string> EvaluationBatches::PackingNotes() const {
+  std::vector<std::string> notes;
+  for (size_t i = 0; i < files_.size(); ++i) AddPackingNote("data.validation", i, *files_[i], &notes);
+  return notes;
+}
+
 absl::Status EvaluationBatches::ReadSample(int64_t sample, int64_t row, Batch* batch) const {
-  for (const File& file : files_) {
-    if (sample >= file.samples) {
-      sample -= file.samples;
+  for (const std::unique_ptr<TokenReader>& file : files_) {
+    if (sample >= file->samples()) {
+      sample -= file->samples();
       continue;
     }
-    const int64_t sequence = spec_.data.sequence_length;
-    const int64_t begin = sample * sequence;
-    const int64_t count = std::min(sequence + 1, file.file->tokens() - begin);
-    TokenWindow window{std::vector<int64_t>(count), std::vector<uint8_t>(count)};
-    FSDPD_RETURN_IF_ERROR(file.file->Read(begin, count, window.ids.data()));
-    FSDPD_RETURN_IF_ERROR(file.file->ReadMask(begin, count, window.counts.data()));
+    TokenWindow window;
+    FSDPD_RETURN_IF_ERROR(file->Read(sample, &window));
     SetRow(partition_, {spec_.data, window}, row, batch);
     return absl::OkStatus();
   }

@@ -10,8 +10,9 @@
 // parallelism each rank of the group takes its part of every sample (fsdp/plan/mesh/sequence_partition.h).
 //
 // If the spec has an end-of-document token, a sample consists of the documents in its window: the first may
-// have started before it, the last may continue after it. The token after a document's end is not a target,
-// since the model does not see the document it belongs to.
+// have started before it, the last may continue after it, unless whole documents are packed. The token after
+// a document's end is not a target, since the model does not see the document it belongs to. Padding of a
+// sample is a document without targets.
 //
 // Const methods are thread-safe. Errors: those of token_source.h.
 #pragma once
@@ -62,9 +63,15 @@ class Batches {
   // are unspecified.
   absl::Status Read(int64_t step, int64_t micro_batch, Batch* to) const;
 
-  // One line per file and mask: "data.tokens[0].path PATH = 640 bytes, ..." (TokenFile::Traits). Reads a
-  // small part of each.
+  // One line per file and mask: "data.tokens[0].path PATH = 640 bytes, ..." (TokenFile::Traits), and one per
+  // file of packed documents. Reads a small part of each.
   absl::StatusOr<std::vector<std::string>> Traits() const;
+
+  int64_t samples_per_epoch() const;  // Over all files; 0 for random ids.
+
+  // For users: one per file with documents that are longer than a sample.
+  std::vector<std::string> Warnings() const;
+  std::vector<std::string> PackingNotes() const;  // For logs: one per file of packed documents.
 
   // The samples that the step takes over all ranks: from its first sample to one past the last, including
   // skipped ones in between. Its end is DataOrigin::samples of a run that continues after it.
@@ -93,9 +100,8 @@ class Batches {
   std::vector<Place> block_;
 };
 
-// Validation data, divided into samples in file order, always the same. Sample k of a file starts at token k
-// x sequence_length and reads one token more for its last target, so each token except for a file's first is
-// a target once. A file's last sample may be short: targets past its end are kIgnoredTarget.
+// Validation data, divided into samples in file order, always the same (MakeFileSlices, MakeDocumentWindows).
+// A sample may be short: targets past its end are kIgnoredTarget.
 //
 // Round k holds samples [k x data ranks x micro_batch, ...), of which each data rank takes micro_batch
 // consecutive ones. Every rank runs every round: past the last sample, rows have only ignored targets, so
@@ -107,23 +113,20 @@ class EvaluationBatches {
   // REQUIRES: 0 <= rank < spec.mesh.world(), and the spec has evaluation and validation files.
   static absl::StatusOr<EvaluationBatches> Open(const Spec& spec, int rank);
 
-  absl::StatusOr<std::vector<std::string>> Traits() const;  // As Batches'.
+  absl::StatusOr<std::vector<std::string>> Traits() const;  // These are as Batches'.
+  std::vector<std::string> Warnings() const;
+  std::vector<std::string> PackingNotes() const;
   int64_t rounds() const { return rounds_; }
   absl::Status Read(int64_t round, Batch* to) const;  // As above. REQUIRES: 0 <= round < rounds().
 
  private:
-  struct File {
-    std::unique_ptr<TokenFile> file;
-    int64_t samples = 0;
-  };
-
   EvaluationBatches(const Spec& spec, int rank);
   absl::Status ReadSample(int64_t sample, int64_t row, Batch* batch) const;
 
   Spec spec_;
   int64_t data_rank_;
   SequencePartition partition_;
-  std::vector<File> files_;
+  std::vector<std::unique_ptr<TokenReader>> files_;
   int64_t samples_ = 0;
   int64_t rounds_ = 0;
 };

@@ -324,6 +324,63 @@ TEST_F(FileBatches, FileEndEndsDocument) {
   EXPECT_FALSE(batch->positions.defined());
 }
 
+TEST_F(FileBatches, PackedDocumentsAreWholeAndPadded) {
+  Spec spec = BaseSpec(1, 8);
+  spec.data.tokens = {Write("a", 7 * 3, 5, 3)};  // Seven documents 5, 6, 7. A sample has two.
+  spec.data.document_end_token = 7;
+  spec.data.packs_documents = true;
+  const auto batches = Batches::Open(spec, 0);
+  ASSERT_TRUE(batches.ok()) << batches.status();
+  EXPECT_EQ(batches->samples_per_epoch(), 4);
+  EXPECT_THAT(batches->Warnings(), ::testing::IsEmpty());
+  const auto batch = Read(spec, *batches, 1, 0);
+  ASSERT_TRUE(batch.ok()) << batch.status();
+  for (const Row& row : RowsOf(*batch)) {
+    int64_t t = 0;
+    for (; t < kSequence && row.tokens[t] != 0; ++t) {
+      EXPECT_EQ(row.tokens[t], 5 + t % 3);
+      EXPECT_EQ(row.positions[t], t % 3);
+      EXPECT_EQ(row.targets[t], t % 3 == 2 ? kIgnoredTarget : row.tokens[t] + 1);
+    }
+    for (int64_t begin = t; t < kSequence; ++t) {
+      EXPECT_EQ(row.tokens[t], 0);
+      EXPECT_EQ(row.positions[t], t - begin);
+      EXPECT_EQ(row.targets[t], kIgnoredTarget);
+    }
+  }
+  spec.data.sequence_length = 1;
+  EXPECT_THAT(Batches::Open(spec, 0)->Warnings(),
+              ::testing::ElementsAre(::testing::HasSubstr(
+                  "a: 7 of 7 documents are longer than 2 tokens (sequence_length + 1) and are truncated "
+                  "(data.too_long)")));
+}
+
+TEST_F(FileBatches, PackedDocumentsAreIndependentOfWorldAndRestart) {
+  Spec alone = BaseSpec(1, 8);
+  alone.data.tokens = {Write("a", 400, 0, 5, 3.0), Write("b", 100, 3, 7, 1.0)};
+  alone.data.document_end_token = 4;
+  alone.data.packs_documents = true;
+  const auto whole = Batches::Open(alone, 0);
+  const int64_t samples = whole->samples_per_epoch();
+  for (int64_t step = 1; step < 4 * samples / 8; ++step) {
+    const auto expected = Read(alone, *whole, step, 0);
+    const std::vector<Row> rows = RowsOf(*expected);
+    for (const int world : {2, 4, 8}) {
+      Spec shared = BaseSpec(world, 8 / world);
+      shared.data = alone.data;
+      for (int rank = 0; rank < world; ++rank) {
+        const auto part = Batches::Open(shared, rank, {step - 1, 8 * (step - 1)});
+        const std::vector<Row> own = RowsOf(*Read(shared, *part, step, 0));
+        for (size_t i = 0; i < own.size(); ++i) {
+          EXPECT_EQ(own[i].tokens, rows[rank * own.size() + i].tokens);
+          EXPECT_EQ(own[i].targets, rows[rank * own.size() + i].targets);
+          EXPECT_EQ(own[i].positions, rows[rank * own.size() + i].positions);
+        }
+      }
+    }
+  }
+}
+
 TEST_F(FileBatches, DocumentsAreIndependentOfWorldAndRestart) {
   Spec alone = BaseSpec(1, 8);
   alone.data.tokens = {Write("a", 400, 0, 5, 3.0), Write("b", 100, 3, 7, 1.0)};
@@ -498,7 +555,7 @@ TEST_F(EvaluationTest, SupportsDocumentsAndMasks) {
   const auto batches = EvaluationBatches::Open(spec, 0);
   const auto first = Read(spec, *batches, 0), last = Read(spec, *batches, 1);
   ExpectDocuments(*first, {0, 2, 4});
-  ExpectDocuments(*last, {0, 4});
+  ExpectDocuments(*last, {0, 3, 4});  // Padding is a document.
   EXPECT_EQ(RowsOf(*first)[0].positions, (std::vector<int64_t>{0, 1, 0, 1}));
   EXPECT_EQ(RowsOf(*last)[1].positions, (std::vector<int64_t>{0, 1, 2, 3}));
 }

@@ -1,11 +1,14 @@
-// Source of training samples: a token file, or random ids. A source is a ring of windows of `window_tokens`
-// tokens. Reading window k of any epoch needs no state, so a run resumes from its step number only.
+// Sources of samples: a token file, or random ids. A source is a sequence of windows of up to `window_tokens`
+// tokens. Reading window k needs no state, so a run resumes from its step number only.
 //
-// Files: each epoch visits all windows in its own order, and offsets the window boundaries, so that the
-// uncovered tail of the file differs between epochs.
+// For training, windows repeat in passes over the file (epochs), each in an order of its own: - FileWindows:
+// the file as a ring of tokens, split into windows. Each epoch offsets the boundaries, so that the
+//   uncovered tail of the file differs between epochs.
+// - DocumentWindows: samples of whole documents (packed_documents.h), the same in each epoch.
+// For evaluation, windows are in file order: FileSlices, and DocumentWindows that are not shuffled.
 //
-// Const methods are thread-safe. Errors: those of token_file.h, and INVALID_ARGUMENT for a file shorter than
-// one window.
+// Const methods are thread-safe. Errors: those of token_file.h and packed_documents.h, and INVALID_ARGUMENT
+// for a file that is too short.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -14,26 +17,30 @@
 #include <memory>
 #include <vector>
 
+#include "fsdp/data/packed_documents.h"
 #include "fsdp/data/token_file.h"
 
 namespace fsdpd {
 
 struct TokenWindow {
-  std::vector<int64_t> ids;     // Each below the vocabulary size.
-  std::vector<uint8_t> counts;  // By id: 1 if it counts as a target, else 0.
-  int64_t file_end = 0;         // Those from here on do not follow the ones before them: the ring's seam. 0:
-                                // the window has none within.
+  std::vector<int64_t> ids;       // Each below the vocabulary size.
+  std::vector<uint8_t> counts;    // By id: 1 if it counts as a target, else 0.
+  std::vector<uint8_t> detached;  // By id: 1 if it does not follow the one before it, else 0.
+
+  // Sets the size; nothing is detached.
+  void Resize(int64_t tokens);
 };
 
 class TokenReader {
  public:
   virtual ~TokenReader() = default;
 
-  // Reads a window of `window_tokens` ids. `index` counts all windows taken from this source so far: index /
-  // windows is the epoch.
+  // `index` counts all windows taken from this source so far: index / samples() is the epoch.
   virtual absl::Status Read(int64_t index, TokenWindow* out) const = 0;
 
+  virtual int64_t samples() const = 0;        // Windows of an epoch; 0 for random ids, which do not repeat.
   virtual const TokenFile* file() const = 0;  // Null for random ids.
+  virtual const PackedDocuments* documents() const { return nullptr; }  // Null for a stream of tokens.
 };
 
 struct TokenReaderOptions {
@@ -44,6 +51,15 @@ struct TokenReaderOptions {
 
 absl::StatusOr<std::unique_ptr<TokenReader>> MakeFileWindows(std::unique_ptr<TokenFile> file,
                                                              const TokenReaderOptions& options);
+
+// Slice k starts at token k x (window_tokens - 1), so each token except for the first is a target once. The
+// last slice may be shorter.
+absl::StatusOr<std::unique_ptr<TokenReader>> MakeFileSlices(std::unique_ptr<TokenFile> file,
+                                                            const TokenReaderOptions& options);
+
+// Shuffles documents and samples by options.seed, if it is set.
+absl::StatusOr<std::unique_ptr<TokenReader>> MakeDocumentWindows(std::unique_ptr<TokenFile> file,
+                                                                 const PackingOptions& options);
 
 // Ids are a hash of seed, index and position, uniform over 0 .. options.vocab_size-1.
 std::unique_ptr<TokenReader> MakeSyntheticTokens(const TokenReaderOptions& options);

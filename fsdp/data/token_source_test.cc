@@ -57,7 +57,7 @@ TEST_F(TokenSourceTest, EpochReadsEachWindowOnce) {
       ASSERT_TRUE((*file)->Read(epoch * 4 + i, &window).ok());
       const std::vector<int64_t>& ids = window.ids;
       for (int k = 0; k < 5; ++k) EXPECT_EQ(ids[k], (ids[0] + k) % 23);  // The file is a ring.
-      EXPECT_EQ(window.file_end, ids[0] > 18 ? 23 - ids[0] : 0);
+      for (int k = 0; k < 5; ++k) EXPECT_EQ(window.detached[k], k > 0 && ids[k] == 0);
       seen.insert(ids.begin(), ids.end());
     }
     EXPECT_EQ(seen.size(), 20u);
@@ -113,6 +113,56 @@ TEST_F(TokenSourceTest, RejectsShortFile) {
   EXPECT_THAT(Windows(Write(0), {5, 100, 1}).status().ToString(), HasSubstr("got 0 tokens"));
   EXPECT_THAT(Windows(Write(4), {5, 100, 1}).status().ToString(),
               HasSubstr("tokens.bin: file is too short (got 4 tokens, want at least 5"));
+}
+
+TEST_F(TokenSourceTest, SlicesAreInFileOrderAndOverlapInOneToken) {
+  const auto slices = MakeFileSlices(*TokenFile::Open(Write(14), 100), {5, 100, 1});
+  ASSERT_TRUE(slices.ok()) << slices.status();
+  EXPECT_EQ((*slices)->samples(), 4);
+  EXPECT_EQ(Starts(**slices, 0, 4), (std::vector<int64_t>{0, 4, 8, 12}));
+  TokenWindow window;
+  ASSERT_TRUE((*slices)->Read(3, &window).ok());
+  EXPECT_EQ(window.ids, (std::vector<int64_t>{12, 13}));
+  EXPECT_EQ(MakeFileSlices(*TokenFile::Open(Write(13), 100), {5, 100, 1}).value()->samples(), 3);
+  EXPECT_THAT(MakeFileSlices(*TokenFile::Open(Write(1), 100), {5, 100, 1}).status().ToString(),
+              HasSubstr("file is too short for evaluation (got 1 tokens, want at least 2)"));
+}
+
+TEST_F(TokenSourceTest, DocumentWindowsReadEachDocumentOncePerEpoch) {
+  TokenSource source = Write(23);
+  std::string mask;
+  for (int i = 0; i < 23; ++i) mask.push_back(static_cast<char>(i % 3 == 0));
+  WriteBytes(dir_.File("mask"), mask);
+  std::unique_ptr<TokenFile> file = *TokenFile::Open(source, 100);
+  ASSERT_TRUE(file->OpenMask(dir_.File("mask")).ok());
+  // Documents 0 to 9 and 10 to 22.
+  const auto windows = MakeDocumentWindows(std::move(file), {6, 9, TooLong::kSplit, 4});
+  ASSERT_TRUE(windows.ok()) << windows.status();
+  const int64_t samples = (*windows)->samples();
+  std::vector<std::vector<int64_t>> orders;
+  for (int64_t epoch = 0; epoch < 4; ++epoch) {
+    std::multiset<int64_t> targets;
+    orders.emplace_back();
+    for (int64_t i = 0; i < samples; ++i) {
+      TokenWindow window;
+      ASSERT_TRUE((*windows)->Read(epoch * samples + i, &window).ok());
+      orders.back().push_back(window.ids[0]);
+      for (size_t k = 0; k < window.ids.size(); ++k) {
+        EXPECT_EQ(window.counts[k], window.ids[k] % 3 == 0);
+        if (window.detached[k] == 0) targets.insert(window.ids[k]);
+      }
+      EXPECT_EQ(window.detached[0], 1);
+    }
+    std::multiset<int64_t> expected;
+    for (int64_t id = 0; id < 23; ++id) {
+      if (id != 0 && id != 10) expected.insert(id);
+    }
+    EXPECT_EQ(targets, expected);
+  }
+  EXPECT_NE(orders[0], orders[1]);
+  std::sort(orders[0].begin(), orders[0].end());
+  std::sort(orders[1].begin(), orders[1].end());
+  EXPECT_EQ(orders[0], orders[1]);  // The same samples in another order.
 }
 
 TEST(SyntheticTokens, AreDeterministicAndWithinVocabulary) {

@@ -71,8 +71,16 @@ void ExpectSameEvaluations(const LocalJobResult& expected, const LocalJobResult&
   EXPECT_EQ(evaluations, 2);
 }
 
-TEST_F(JobDocuments, MatchesOneRank) {
-  const LocalJobResult one_rank = Train(PackedJob());
+// Documents that do not fit into a sample are split.
+v1::JobSpec OfWholeDocuments(v1::JobSpec job) {
+  job.mutable_data()->set_sequence_length(16);
+  job.mutable_data()->set_packing(v1::PACKING_DOCUMENTS);
+  job.mutable_data()->set_too_long(v1::TOO_LONG_SPLIT);
+  return job;
+}
+
+void ExpectSameOnEachMesh(const v1::JobSpec& on_one_rank) {
+  const LocalJobResult one_rank = Train(on_one_rank);
   struct Case {
     TestMesh mesh;
     int world, micro_batches, tensor;
@@ -81,7 +89,7 @@ TEST_F(JobDocuments, MatchesOneRank) {
        {Case{kNoShard, 2, 3, 1}, Case{kOptimGrads, 2, 1, 1}, Case{kParams, 2, 2, 1}, Case{kParams, 4, 1, 1},
         Case{kHfsdp, 4, 3, 1}, Case{kNoShard, 2, 1, 2}, Case{kParams, 4, 2, 2}, Case{kParams, 4, 1, 4}}) {
     SCOPED_TRACE(c.mesh.name + " of " + std::to_string(c.world) + " tensor " + std::to_string(c.tensor));
-    v1::JobSpec job = Over(PackedJob(), c.mesh, c.world, c.micro_batches);
+    v1::JobSpec job = Over(on_one_rank, c.mesh, c.world, c.micro_batches);
     job.mutable_parallel()->set_tensor(c.tensor);
     job.mutable_train()->set_micro_batch(job.train().micro_batch() * c.tensor);
     const LocalJobResult shared = Train(job);
@@ -90,27 +98,50 @@ TEST_F(JobDocuments, MatchesOneRank) {
   }
 }
 
+TEST_F(JobDocuments, MatchesOneRank) { ExpectSameOnEachMesh(PackedJob()); }
+TEST_F(JobDocuments, WholeDocumentsMatchOneRank) { ExpectSameOnEachMesh(OfWholeDocuments(PackedJob())); }
+
 TEST_F(JobDocuments, RecomputeIsBitIdentical) {
-  const LocalJobResult baseline = Train(PackedJob());
-  for (const v1::Recompute recompute : {v1::RECOMPUTE_FULL, v1::RECOMPUTE_SELECTIVE}) {
-    v1::JobSpec job = PackedJob();
-    job.mutable_fsdp()->set_recompute(recompute);
-    ExpectSame(baseline, Train(job), 0);
+  for (const v1::JobSpec& made : {PackedJob(), OfWholeDocuments(PackedJob())}) {
+    const LocalJobResult baseline = Train(made);
+    for (const v1::Recompute recompute : {v1::RECOMPUTE_FULL, v1::RECOMPUTE_SELECTIVE}) {
+      v1::JobSpec job = made;
+      job.mutable_fsdp()->set_recompute(recompute);
+      ExpectSame(baseline, Train(job), 0);
+    }
   }
 }
 
 TEST_F(JobDocuments, ResumesWithTheSameDocuments) {
-  const LocalJobResult whole = Train(PackedJob());
-  v1::JobSpec saving = PackedJob();
-  saving.mutable_checkpoint()->set_dir(dir_.File("checkpoints"));
-  saving.mutable_checkpoint()->set_every_steps(3);
-  Train(saving);
-  v1::JobSpec job = PackedJob();
-  job.mutable_checkpoint()->set_load(dir_.File("checkpoints/iter_0000003"));
-  const LocalJobResult resumed = Train(job);
-  ASSERT_EQ(resumed.reports[0].size(), 3u);
-  for (size_t s = 0; s < 3; ++s) EXPECT_EQ(resumed.reports[0][s].loss(), whole.reports[0][s + 3].loss());
-  EXPECT_EQ(resumed.weights, whole.weights);
+  int run = 0;
+  for (const v1::JobSpec& made : {PackedJob(), OfWholeDocuments(PackedJob())}) {
+    const std::string checkpoints = dir_.File("checkpoints" + std::to_string(run++));
+    const LocalJobResult whole = Train(made);
+    v1::JobSpec saving = made;
+    saving.mutable_checkpoint()->set_dir(checkpoints);
+    saving.mutable_checkpoint()->set_every_steps(3);
+    Train(saving);
+    v1::JobSpec job = made;
+    job.mutable_checkpoint()->set_load(checkpoints + "/iter_0000003");
+    const LocalJobResult resumed = Train(job);
+    ASSERT_EQ(resumed.reports[0].size(), 3u);
+    for (size_t s = 0; s < 3; ++s) EXPECT_EQ(resumed.reports[0][s].loss(), whole.reports[0][s + 3].loss());
+    EXPECT_EQ(resumed.weights, whole.weights);
+  }
+}
+
+TEST_F(JobDocuments, WholeDocumentsChangeTheLossAndAreCounted) {
+  v1::JobSpec stream = PackedJob();
+  stream.mutable_data()->set_sequence_length(16);
+  const LocalJobResult whole = Train(OfWholeDocuments(PackedJob()));
+  EXPECT_GT(std::abs(Train(stream).reports[0][0].loss() - whole.reports[0][0].loss()), 1e-3);
+  EXPECT_THAT(whole.reports[0][0].warnings(),
+              ElementsAre(HasSubstr("data.tokens[0].path"), HasSubstr("data.validation[0].path")));
+  EXPECT_THAT(whole.reports[0][1].warnings(), IsEmpty());
+  for (const v1::StepReport& report : whole.reports[0]) {
+    EXPECT_GT(report.loss_tokens(), 0);
+    EXPECT_LT(report.loss_tokens(), report.tokens());
+  }
 }
 
 TEST_F(JobDocuments, ChangesTheFirstLoss) {

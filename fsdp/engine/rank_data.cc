@@ -1,16 +1,23 @@
 #include "fsdp/engine/rank_data.h"
 
+#include <absl/strings/str_format.h>
+
+#include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "fsdp/checkpoint/job/job_directory.h"
 #include "fsdp/engine/agreement.h"
 #include "fsdp/engine/error_cause.h"
 
 namespace fsdpd {
 namespace {
+
+constexpr int64_t kMaxSteps = 1000000000;  // As rule steps_range.
 
 struct Files {
   std::shared_ptr<const Batches> training;
@@ -93,11 +100,34 @@ absl::StatusOr<std::unique_ptr<BatchReader>> ReadEvaluations(const RankDataOptio
   return BatchReader::Make(std::move(reader));
 }
 
+void LogPacking(const Files& files) {
+  std::vector<std::string> notes = files.training->PackingNotes();
+  if (files.evaluation != nullptr) {
+    for (std::string& note : files.evaluation->PackingNotes()) notes.push_back(std::move(note));
+  }
+  for (const std::string& note : notes) LogInfo("%s", note);
+}
+
 }  // namespace
+
+absl::StatusOr<int64_t> StepsOfEpochs(const Spec& spec, double epochs) {
+  FSDPD_CHECK(epochs > 0);
+  const absl::StatusOr<Batches> batches = Batches::Open(spec, /*rank=*/0);
+  FSDPD_RETURN_IF_ERROR(WithFileCause(v1::ErrorClass::KIND_DATA, /*by_all=*/true, batches.status()));
+  const auto samples = static_cast<double>(batches->samples_per_epoch());
+  // 0.1 epochs of 1000 samples are 100 samples, although the product is slightly more.
+  constexpr double kRounding = 1e-9;
+  const double steps = std::ceil(epochs * samples / static_cast<double>(spec.global_batch) * (1 - kRounding));
+  if (steps <= kMaxSteps) return std::max<int64_t>(1, static_cast<int64_t>(steps));
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "train.epochs: too many steps (got %g epochs of %.0f samples, %.0f steps; want at most %d)", epochs,
+      samples, steps, kMaxSteps));
+}
 
 absl::StatusOr<RankData> RankData::Open(const RankDataOptions& options) {
   const absl::StatusOr<Files> files = OpenFiles(options);
   FSDPD_RETURN_IF_ERROR(AgreeOnData(options, files));
+  LogPacking(*files);
   RankData data;
   data.batches = files->training;
   FSDPD_ASSIGN_OR_RETURN(data.training, ReadTraining(options, *files));
@@ -106,6 +136,13 @@ absl::StatusOr<RankData> RankData::Open(const RankDataOptions& options) {
   FSDPD_ASSIGN_OR_RETURN(data.evaluation, ReadEvaluations(options, *files));
   data.rounds = files->evaluation->rounds();
   return data;
+}
+
+std::vector<std::string> RankData::Warnings() const {
+  std::vector<std::string> warnings = batches->Warnings();
+  if (validation == nullptr) return warnings;
+  for (std::string& warning : validation->Warnings()) warnings.push_back(std::move(warning));
+  return warnings;
 }
 
 absl::StatusOr<std::vector<std::string>> RankData::Traits() const {

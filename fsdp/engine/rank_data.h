@@ -33,12 +33,18 @@ struct RankDataOptions {
   std::function<void(int64_t step)> before_read = {};
 };
 
+// The number of steps of `epochs` passes over the spec's data, at least 1. Opens the files of data.tokens,
+// and with packed documents reads them. Errors: those of batches.h, and INVALID_ARGUMENT for more than 10^9
+// steps.
+absl::StatusOr<int64_t> StepsOfEpochs(const Spec& spec, double epochs);
+
 struct RankData {
   // Called by all ranks if they have a store.
   static absl::StatusOr<RankData> Open(const RankDataOptions& options);
 
   // One line per file, from Batches::Traits() and EvaluationBatches::Traits(). Reads from each file.
   absl::StatusOr<std::vector<std::string>> Traits() const;
+  std::vector<std::string> Warnings() const;  // For users: documents that are longer than a sample.
 
   std::shared_ptr<const Batches> batches;  // Shared with the reader thread, which may outlive this object.
   std::unique_ptr<BatchReader> training;   // From the step after the origin to the last.

@@ -241,6 +241,7 @@ v1::StepReport StepReporter::Report(const OpenStep& step, const StepResult& resu
   report.set_skipped(result.skipped());
   if (spec().scales_loss()) report.set_loss_scale(result.loss_scale);
   report.set_data_wait_seconds(step.batches.waited_seconds());
+  report.set_loss_tokens(result.counted);
   if (const int64_t layers = ExpertLayers(spec().model); layers > 0)
     *report.mutable_routing() = RoutingOf(result, spec().tokens_per_step(), layers);
   if (const int64_t ranks = spec().mesh.size(Axis::kExpert); ranks > 1)

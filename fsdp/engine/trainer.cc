@@ -345,6 +345,7 @@ absl::Status Trainer::Submit(int64_t step, bool saves) {
   inputs.requests_save = saver_ != nullptr && (leave_requested() || schedule_->RequestsSave(now));
   schedule_->Submitted(step, saves, inputs.requests_save, now);
   open_.emplace_back().inputs = inputs;
+  if (step == schedule_->start() + 1) open_.back().warnings = data_.Warnings();
   absl::StatusOr<StepBatches> batches = NextBatches(data_.training.get(), step);
   if (!batches.ok()) return AtStep(step, batches.status());
   open_.back().batches = *std::move(batches);

@@ -95,6 +95,8 @@ class Trainer {
   // RankData::Traits(), on rank 0 of a job that loads or saves checkpoints; otherwise empty.
   const std::vector<std::string>& token_files() const { return options_.label.data; }
 
+  int64_t samples_per_epoch() const { return data_.batches->samples_per_epoch(); }
+
   // Calls `on_step` after each step, on this thread; an error from it ends the run.
   absl::Status Run(const std::function<absl::Status(const v1::StepReport&)>& on_step);
 

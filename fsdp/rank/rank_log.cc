@@ -10,6 +10,7 @@
 
 #include "base/spec_text/enum_name.h"
 #include "base/text.h"
+#include "fsdp/data/packed_documents.h"
 #include "fsdp/engine/agreement.h"
 
 namespace fsdpd {
@@ -50,7 +51,9 @@ std::string DataText(const Spec& spec) {
 
 std::string DocumentsText(const DataConfig& data) {
   if (!data.document_end_token.has_value()) return "each sample is one";
-  return absl::StrCat("end with token ", *data.document_end_token);
+  if (!data.packs_documents) return absl::StrCat("end with token ", *data.document_end_token);
+  return absl::StrCat("packed whole, end with token ", *data.document_end_token, ", longer ones are ",
+                      HandlingOf(data.too_long));
 }
 
 std::string EvaluationText(const EvaluationConfig& evaluation) {

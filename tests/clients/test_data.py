@@ -409,20 +409,22 @@ def test_job_trains_on_output_of_fsdpctl_data(shared, path, model, library, tmp_
     made = fsdpctl("data", "tokenize", "chats.jsonl", "--as", "chat", "--tokenizer", model, "--out", "chats",
                    "--validation-share", "0.2", cwd=tmp_path, env={"PATH": path})
     assert made.code == 0, made.err
-    data = {**yaml.safe_load(made.out)["data"], "synthetic": None, "sequence_length": 32}
+    data = {**yaml.safe_load(made.out)["data"], "synthetic": None, "sequence_length": 512}
     job = small(steps=8, data=data, train={"micro_batch": 2, "global_batch": 8, "evaluation": {"every_steps": 8}})
     job["model"]["llama"]["vocab_size"] = library.get_vocab_size()
     with fsdpd.Client(environ=environment(shared)) as client:
         job_id = client.submit(written(tmp_path, job)).job.id
         ended = client.wait(job_id)
     assert ended.state == fsdpd.JobState.JOB_STATE_SUCCEEDED, ended.reason
-    assert not ended.warnings
+    assert data["packing"] == "documents" and not ended.warnings
     ids = numpy.fromfile(tmp_path / "chats.validation.u16", "<u2")
     mask = numpy.fromfile(tmp_path / "chats.validation.mask", "u1")
     # Each token is a target once, where it counts and does not follow a document's end.
     assert ended.last_step.evaluation.tokens == int((mask[1:] * (ids[:-1] != data["document_end_token"])).sum())
     reported = fsdpctl("data", "inspect", tmp_path / "chats.u16", env={"PATH": path})
     assert reported.code == 0 and "validation: [{path: " in reported.out
+    reported = fsdpctl("data", "inspect", tmp_path / "chats.u16", "--sequence-length", "512", "-o", "json", env={"PATH": path})
+    assert json.loads(reported.out)["documents"]["packed"]["samples"] == ended.epoch_samples
 
 
 def test_fsdpctl_runs_program_from_path(path, tmp_path):

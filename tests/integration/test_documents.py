@@ -1,9 +1,12 @@
 """Tests of samples made of documents with a mask of targets: a job of four processes, its counters, and errors for
 invalid files."""
 
+import math
+
 import pytest
 
 from harness.specs import corpus, one_rank, spec
+from harness.training import EVERY, Record, kill_rank, saving, wait_committed
 
 
 TOKENS = 2048  # Each evaluation reads all of them.
@@ -60,3 +63,58 @@ def test_invalid_mask_fails_job_with_its_file(cluster, data, tmp_path, content, 
     (tmp_path / "mask.u8").write_bytes(content)
     job = cluster.wait_state(cluster.submit(spec(data=data)), "FAILED")
     assert "mask.u8" in job.reason and output in job.reason, job.reason
+
+
+def in_epochs(directory, epochs, **sections):
+    """A job of whole sentences, with checkpoints."""
+    made = saving(directory, data={"document_end_token": ord("."), "packing": "documents", "sequence_length": 64}, **sections)
+    del made["train"]["steps"]
+    made["train"]["epochs"] = epochs
+    return made
+
+
+def test_epochs_of_whole_documents_survive_kills(own, tmp_path):
+    with own() as cluster:
+        undisturbed = cluster.submit(in_epochs(tmp_path / "whole", 1.5))
+        whole = Record(cluster, undisturbed)
+        job = cluster.wait_state(undisturbed, "SUCCEEDED")
+        # 182 sentences of 44 or 45 tokens, and the beginning of one. A sample holds one sentence.
+        assert job.epoch_samples == 182
+        assert job.spec.train.epochs == 1.5 and not job.spec.train.HasField("steps")
+        steps = job.resolved.train.steps
+        assert steps == math.ceil(1.5 * 182 / 4) == job.last_step.step
+        assert 4 * 43 <= job.last_step.loss_tokens <= 4 * 44 + 2 and job.last_step.tokens == 4 * 64
+        assert f"epochs:    {steps * 4 / 182:.2f}/1.5" in cluster.ctl("describe", undisturbed).out
+        assert "packed 183 documents into 182 samples" in cluster.ctl("logs", undisturbed).out
+        job_id = cluster.submit(in_epochs(tmp_path / "killed", 1.5))
+        record = Record(cluster, job_id)
+        wait_committed(cluster, job_id, 2 * EVERY)
+        kill_rank(cluster, 1)
+        assert cluster.wait_state(job_id, "SUCCEEDED").attempt == 2
+        losses = dict(whole.losses())
+        assert len(losses) == steps
+        assert all(losses[step] == loss for step, loss in record.losses())
+
+
+def test_documents_that_are_too_long_are_reported(cluster, tmp_path):
+    handled = {"truncate": "truncated", "split": "split", "drop": "dropped"}
+    text = tmp_path / "text.u8"
+    text.write_bytes(b"a short one." * 30 + b"a document that is longer than a sample is." * 3)
+    file = {"path": str(text), "type": "u8"}
+    for too_long, word in handled.items():
+        data = {"synthetic": None, "tokens": [file], "document_end_token": ord("."), "packing": "documents",
+                "too_long": too_long, "sequence_length": 32}
+        job = cluster.wait_state(cluster.submit(one_rank(steps=2, data=data)), "SUCCEEDED")
+        assert list(job.warnings) == [f"data.tokens[0].path {text}: 3 of 33 documents are longer than 33 tokens "
+                                      f"(sequence_length + 1) and are {word} (data.too_long)"]
+    only_long = {**data, "tokens": [{**file, "path": str(tmp_path / "long.u8")}]}
+    (tmp_path / "long.u8").write_bytes(b"a document that is longer than a sample is." * 3)
+    job = cluster.wait_state(cluster.submit(one_rank(steps=2, data=only_long)), "FAILED")
+    assert "no document to train on (got 3 documents, 3 of them longer than a sample of 33 tokens" in job.reason, job.reason
+
+
+def test_steps_of_epochs_break_a_rule(cluster, tmp_path):
+    """The number of steps is known only when ranks have opened the data; rules are checked then."""
+    made = in_epochs(tmp_path, 1, schedule={"cosine": {"warmup_steps": 1000}})
+    job = cluster.wait_state(cluster.submit(made), "FAILED")
+    assert "warm-up takes 1000 steps and the job ends after 46" in job.reason, job.reason

@@ -1,6 +1,7 @@
 """Parity of packed documents with PyTorch on single documents: from the same weights, ten steps of the engine on packed
 samples and of plain PyTorch on one document after the other have the same losses and weights, with masked targets. The
-gradients of one step match too. Planted mistakes are far outside the tolerances.
+gradients of one step match too. Planted mistakes are far outside the tolerances. With data.packing documents, a step
+over all samples has the loss and gradients of all whole documents, which PyTorch reads from the file.
 
 Rotary embeddings depend only on relative positions, so no number here shows whether positions restart with each document;
 fsdp/data/batches_test.cc tests that.
@@ -175,6 +176,60 @@ def test_detects_planted_mistake(directory, tmp_path, fault):
     loss, theirs = gradients(directory, "llama", **fault)
     assert abs(our_loss - loss) > 100 * LOSS_TOLERANCE * loss
     assert numpy.abs(ours - theirs).max() > 100 * GRADIENT_TOLERANCE
+
+
+def whole_documents(directory, too_long):
+    """Token tensors of the file's documents of two tokens or more."""
+    tokens, most = numpy.fromfile(directory / "tokens.u16", "<u2").astype(numpy.int64), SEQUENCE + 1
+    documents = numpy.split(tokens, numpy.flatnonzero(tokens == END)[:-1] + 1)
+    handled = {
+        "truncate": [document[:most] for document in documents],
+        "drop": [document for document in documents if len(document) <= most],
+        "split": [document[begin:begin + most] for document in documents for begin in range(0, len(document), SEQUENCE)],
+    }[too_long]
+    return [torch.from_numpy(document) for document in handled if len(document) > 1]
+
+
+def best_fit_decreasing(lengths):
+    """Free tokens of each sample."""
+    free = []
+    for length in sorted(lengths, reverse=True):
+        fitting = [each for each in free if each >= length]
+        if fitting:
+            free.remove(min(fitting))
+        free.append((min(fitting) if fitting else SEQUENCE + 1) - length)
+    return free
+
+
+@pytest.mark.parametrize(("too_long", "fsdp"), [("truncate", "one rank"), ("split", "two ranks"), ("drop", "two replicas"),
+                                                ("split", "two ranks, recompute")])
+def test_epoch_of_packed_documents_is_all_whole_documents(directory, tmp_path, too_long, fsdp):
+    documents = whole_documents(directory, too_long)
+    samples, steps = len(best_fit_decreasing([len(document) for document in documents])), 5
+    made = spec(directory, "llama", fsdp, steps=steps)
+    made["data"] |= {"packing": "documents", "too_long": too_long}
+    made["train"] |= {"global_batch": samples, "micro_batch": 1}
+    if samples % made["resources"]["ranks_per_node"]:  # All samples, and the first one of the next epoch.
+        made["resources"]["ranks_per_node"] = 1
+    ours = run_ours(tmp_path, made, directory / "llama", "--dump-batches", tmp_path / "batches")
+    model = fresh(directory, "llama")
+    adamw = optimizer(model, {"lr": LR, "betas": BETAS, "eps": EPSILON, "weight_decay": DECAY})
+    targets = [document[1:].where(counts(document[1:]), torch.tensor(-100)) for document in documents]
+    counted, losses = sum(int((each != -100).sum()) for each in targets), []
+    for step in range(1, steps + 1):
+        adamw.param_groups[0]["lr"] = adamw.param_groups[1]["lr"] = LR * cosine_rate(step, WARMUP, steps, FLOOR)
+        adamw.zero_grad()
+        losses.append(0.0)
+        for document, target in zip(documents, targets, strict=True):
+            loss = loss_sum(model, document[:-1], target) / counted
+            loss.backward()
+            losses[-1] += loss.item()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORM)
+        adamw.step()
+    numpy.testing.assert_allclose(ours.losses, losses, rtol=LOSS_TOLERANCE, atol=0)
+    numpy.testing.assert_allclose(ours.weights, flat(model.parameters()), rtol=0, atol=WEIGHT_TOLERANCE)
+    read = numpy.fromfile(tmp_path / "batches", dtype=numpy.int64).reshape(steps, 2, samples, SEQUENCE)
+    assert (read[:, 1] != -100).sum() == steps * counted
 
 
 def test_samples_cover_tested_cases(directory):

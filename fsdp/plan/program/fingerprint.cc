@@ -158,6 +158,8 @@ void Add(const DataConfig& data, const EvaluationConfig& evaluation, Lines* line
   to.Int("sequence_length", data.sequence_length);
   to.Text("ignored_token", data.ignore_index ? absl::StrCat(*data.ignore_index) : "none");
   to.Text("document_end_token", data.document_end_token ? absl::StrCat(*data.document_end_token) : "none");
+  to.Int("packs_documents", data.packs_documents);
+  to.Int("too_long", static_cast<int64_t>(data.too_long));
   to.Int("evaluation.every_steps", evaluation.every_steps);
   to.Int("evaluation.samples", evaluation.samples);
 }

@@ -33,7 +33,7 @@ Findings ChecksRewind(const Facts& f, v1::StepAction action) {
     return {};
   const v1::Checkpoint& checkpoint = f.job.checkpoint();
   const int64_t every = checkpoint.every_steps();
-  const bool between = checkpoint.every_minutes() > 0 || (every > 0 && every <= f.job.train().steps());
+  const bool between = checkpoint.every_minutes() > 0 || (every > 0 && every <= f.steps());
   if (!checkpoint.dir().empty() && between) return {};
   return {{"the job writes no periodic checkpoints, so it would rewind to step 1",
            "write checkpoint.dir and checkpoint.every_steps or every_minutes, or use action: skip"}};

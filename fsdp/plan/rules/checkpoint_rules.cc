@@ -107,7 +107,7 @@ bool IntervalsAreValid(const Facts& f) {
 
 bool SavesWithin(const Facts& f) {
   const int64_t every = f.job.checkpoint().every_steps();
-  return f.job.checkpoint().every_minutes() > 0 || (every > 0 && every <= f.job.train().steps());
+  return f.job.checkpoint().every_minutes() > 0 || (every > 0 && every <= f.steps());
 }
 
 bool HasNoDir(const Facts& f) { return f.job.checkpoint().dir().empty() && f.IsValid({"checkpoint.dir"}); }
@@ -153,11 +153,10 @@ const Rule kRules[] = {
        const v1::Checkpoint& checkpoint = f.job.checkpoint();
        if (checkpoint.dir().empty() || checkpoint.on_end() || SavesWithin(f)) return {};
        if (!IntervalsAreValid(f) || !f.IsValid({"checkpoint.on_end"})) return {};
-       const std::string why =
-           checkpoint.every_steps() > 0
-               ? absl::StrCat("every_steps, ", checkpoint.every_steps(), ", is above the ",
-                              f.job.train().steps(), " steps of the job")
-               : "neither every_steps nor every_minutes is given";
+       const std::string why = checkpoint.every_steps() > 0
+                                   ? absl::StrCat("every_steps, ", checkpoint.every_steps(),
+                                                  ", is above the ", f.steps(), " steps of the job")
+                                   : "neither every_steps nor every_minutes is given";
        return {{absl::StrCat(why, " and on_end is false, so no checkpoint would be written"),
                 "leave on_end out, or write every_minutes, or every_steps within the job's steps, or leave "
                 "checkpoint out"}};
@@ -167,8 +166,8 @@ const Rule kRules[] = {
      [](const Facts& f) -> Findings {
        const v1::Checkpoint& checkpoint = f.job.checkpoint();
        if (!checkpoint.on_end() || checkpoint.every_minutes() > 0 || !IntervalsAreValid(f)) return {};
-       if (checkpoint.every_steps() <= f.job.train().steps() || checkpoint.dir().empty()) return {};
-       return {{absl::StrCat("the job has ", f.job.train().steps(), " steps and every_steps is ",
+       if (checkpoint.every_steps() <= f.steps() || checkpoint.dir().empty()) return {};
+       return {{absl::StrCat("the job has ", f.steps(), " steps and every_steps is ",
                              checkpoint.every_steps(), ": only the final checkpoint is written"),
                 "write a smaller every_steps, or omit it to save only at the end"}};
      }},

@@ -6,6 +6,7 @@
 #include <limits>
 #include <string>
 
+#include "base/spec_text/enum_name.h"
 #include "fsdp/plan/rules/rule_table.h"
 #include "fsdp/plan/spec/token_files_limit.h"
 
@@ -67,6 +68,8 @@ Findings DocumentsEnd(const Facts& f) {
   }
   return {};
 }
+
+bool PacksDocuments(const Facts& f) { return f.job.data().packing() == v1::PACKING_DOCUMENTS; }
 
 Findings NotInVocabulary(const Facts& f, bool is_set, int64_t token, const char* fix) {
   if (!is_set || !f.ModelIsKnown() || (token >= 0 && token < VocabSize(f.model()))) return {};
@@ -226,6 +229,40 @@ const Rule kRules[] = {
           },
           "context-parallel attention does not support document masks",
           "leave out parallel.context or document_end_token"}},
+    {"packing_known", kError, "data.packing", "packing must be stream or documents",
+     Known("write packing: stream or documents")},
+    {"packing_needs_document_end", kError, "data.packing",
+     "packing: documents requires data.document_end_token",
+     When{
+         [](const Facts& f) {
+           return PacksDocuments(f) && !f.job.data().has_document_end_token() &&
+                  f.IsValid({"data.document_end_token"});
+         },
+         "the ends of documents are unknown",
+         "write document_end_token: the tokenizer's end-of-document id, as fsdpctl data tokenize prints it"}},
+    {"packing_needs_files", kError, "data.packing", "packing: documents requires data.tokens",
+     When{[](const Facts& f) { return PacksDocuments(f) && f.job.data().has_synthetic(); },
+          "random tokens have no documents", "leave packing out"}},
+    {"packing_for_masks", kWarn, "data.packing",
+     "a file with a mask should be packed by documents: a stream splits examples",
+     [](const Facts& f) -> Findings {
+       const v1::Data& data = f.job.data();
+       const bool masked = std::any_of(data.tokens().begin(), data.tokens().end(),
+                                       [](const v1::TokenFile& file) { return !file.mask().empty(); });
+       if (!masked || data.packing() != v1::PACKING_UNSPECIFIED || !data.has_document_end_token()) return {};
+       return {{"examples are split at the end of each sample, so answers can lose their prompts",
+                "write packing: documents, or packing: stream to confirm"}};
+     }},
+    {"too_long_known", kError, "data.too_long", "too_long must be truncate, split or drop",
+     Known("write too_long: truncate, split or drop")},
+    {"too_long_needs_packing", kAdjust, "data.too_long", "too_long has no effect without packing: documents",
+     [](const Facts& f) -> Findings {
+       if (f.job.data().too_long() == v1::TOO_LONG_UNSPECIFIED || PacksDocuments(f)) return {};
+       if (!f.IsValid({"data.packing"})) return {};
+       return {{"a stream of tokens has no documents that are too long",
+                "leave it out, or write packing: documents", "", ShortEnumName(f.job.data().too_long()),
+                "unset"}};
+     }},
     {"validation_without_evaluation", kWarn, "data.validation",
      "data.validation has no effect without train.evaluation",
      When{[](const Facts& f) {

@@ -1,7 +1,8 @@
-// Tests of the rules of documents and masks in data.
+// Tests of the rules of documents, masks and epochs.
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <limits>
 #include <set>
 #include <string>
 #include <vector>
@@ -25,6 +26,7 @@ v1::JobSpec GoodJob() {
   v1::Data* data = job.mutable_data();
   data->set_sequence_length(128);
   data->set_document_end_token(2);
+  data->set_packing(v1::PACKING_DOCUMENTS);
   for (v1::TokenFile* file : {data->add_tokens(), data->add_validation()}) {
     file->set_path("/data/text");
     file->set_mask("/data/text.mask");
@@ -67,6 +69,11 @@ void MakePlugin(v1::JobSpec* job) {
   }
 }
 
+void SetEpochs(double epochs, v1::JobSpec* job) {
+  job->mutable_train()->clear_steps();
+  job->mutable_train()->set_epochs(epochs);
+}
+
 std::vector<BadCase> BadCases() {
   using J = v1::JobSpec;
   return {
@@ -85,6 +92,7 @@ std::vector<BadCase> BadCases() {
       {"document_end_token_occurs", "data.document_end_token",
        [](J* j) {
          j->mutable_data()->clear_tokens();
+         j->mutable_data()->clear_packing();
          j->mutable_data()->mutable_synthetic()->set_vocab(2);
        }},
       {"document_end_token_occurs", "data.document_end_token",
@@ -102,6 +110,38 @@ std::vector<BadCase> BadCases() {
       {"documents_need_llama", "data.document_end_token", MakePlugin},
       {"documents_need_whole_samples", "data.document_end_token",
        [](J* j) { j->mutable_parallel()->set_context(2); }},
+      {"packing_known", "data.packing",
+       [](J* j) { j->mutable_data()->set_packing(static_cast<v1::Packing>(7)); }},
+      {"packing_needs_document_end", "data.packing",
+       [](J* j) { j->mutable_data()->clear_document_end_token(); }},
+      {"packing_needs_files", "data.packing",
+       [](J* j) {
+         j->mutable_data()->clear_tokens();
+         j->mutable_data()->mutable_synthetic()->set_vocab(256);
+       }},
+      {"packing_for_masks", "data.packing", [](J* j) { j->mutable_data()->clear_packing(); }},
+      {"epochs_positive", "train.epochs", [](J* j) { SetEpochs(0, j); }},
+      {"epochs_positive", "train.epochs",
+       [](J* j) { SetEpochs(std::numeric_limits<double>::infinity(), j); }},
+      {"epochs_or_steps", "train.epochs",
+       [](J* j) {
+         SetEpochs(3, j);
+         j->mutable_train()->set_steps(1000);
+       }},
+      {"epochs_need_files", "train.epochs",
+       [](J* j) {
+         SetEpochs(3, j);
+         j->mutable_data()->clear_tokens();
+         j->mutable_data()->clear_packing();
+         j->mutable_data()->mutable_synthetic();
+       }},
+      {"too_long_known", "data.too_long",
+       [](J* j) { j->mutable_data()->set_too_long(static_cast<v1::TooLong>(7)); }},
+      {"too_long_needs_packing", "data.too_long",
+       [](J* j) {
+         j->mutable_data()->set_packing(v1::PACKING_STREAM);
+         j->mutable_data()->set_too_long(v1::TOO_LONG_DROP);
+       }},
   };
 }
 
@@ -125,7 +165,10 @@ TEST(DocumentRules, EachCaseViolatesOnlyItsRule) {
     broken.insert(bad.rule);
   }
   for (const RuleText& rule : AllRules()) {
-    if (rule.id.rfind("document", 0) != 0 && rule.id.rfind("mask_", 0) != 0) continue;
+    const auto starts = [&rule](const char* prefix) { return rule.id.rfind(prefix, 0) == 0; };
+    if (!starts("document") && !starts("mask_") && !starts("packing_") && !starts("too_long_") &&
+        !starts("epochs_"))
+      continue;
     EXPECT_EQ(broken.count(rule.id), 1u) << rule.id << " has no test case";
     EXPECT_GT(rule.text.size(), 10u) << rule.id;
   }
@@ -140,10 +183,12 @@ TEST(DocumentRules, AcceptsValidSpecs) {
     v1::JobSpec masked = GoodJob();
     model(&masked);
     masked.mutable_data()->clear_document_end_token();
+    masked.mutable_data()->clear_packing();
     EXPECT_TRUE(CheckJob(masked).empty()) << Ids(CheckJob(masked));
   }
   v1::JobSpec shared = GoodJob();
   shared.mutable_data()->clear_document_end_token();
+  shared.mutable_data()->clear_packing();
   shared.mutable_parallel()->set_context(2);
   EXPECT_TRUE(CheckJob(shared).empty()) << Ids(CheckJob(shared));
 }

@@ -69,6 +69,10 @@ bool Facts::IsValid(const std::vector<std::string>& fields) const {
   return true;
 }
 
+int64_t Facts::steps() const {
+  return job.train().has_epochs() && !job.train().has_steps() ? kMaxSteps : job.train().steps();
+}
+
 bool Facts::AllValid() const {
   return unparsed_.empty() && std::none_of(found_.begin(), found_.end(), [](const Violation& violation) {
            return violation.level == ViolationLevel::kError;

@@ -25,6 +25,9 @@ inline constexpr ViolationLevel kError = ViolationLevel::kError;
 inline constexpr ViolationLevel kAdjust = ViolationLevel::kAdjust;
 inline constexpr ViolationLevel kWarn = ViolationLevel::kWarn;
 
+inline constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
+inline constexpr int64_t kMaxSteps = 1000000000;
+
 class Facts {
  public:
   // All arguments must outlive this object. `unparsed`: see CheckJob().
@@ -49,6 +52,7 @@ class Facts {
   std::optional<LlamaConfig> llama() const;  // Empty: another family, or unknown.
   bool HasOtherFamily() const;               // A known model that is not of the Llama family.
   int64_t layers() const;                    // REQUIRES: ModelIsKnown(), like param_names().
+  int64_t steps() const;  // kMaxSteps if only train.epochs is set: ranks compute it from the data.
   // Full names, as patterns match them: "layer.0.attention.wq".
   std::vector<std::string> param_names() const;
   // Units and parameters, with the adapters of train.lora; sizes that depend on the batch are of one token.
@@ -82,7 +86,6 @@ using Findings = std::vector<Finding>;
 
 // A rule's check: limits of the number at its field, a condition with fixed texts, or a function.
 
-inline constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 inline constexpr int64_t kMaxSequence = 1 << 20;
 inline constexpr int64_t kMaxMicroBatchTokens = 1 << 24;
 

@@ -200,7 +200,7 @@ const Rule kRules[] = {
      }},
     {"trace_steps_range", kError, "telemetry.trace_steps", "trace_steps must be between 1 and train.steps",
      [](const Facts& f) -> Findings {
-       const int64_t steps = f.job.train().steps();
+       const int64_t steps = f.steps();
        Findings findings;
        if (steps < 1 || !f.IsValid({"train.steps"})) return findings;
        for (int i = 0; i < f.job.telemetry().trace_steps_size(); ++i) {

@@ -14,6 +14,7 @@ constexpr const char* kWithoutBytes[] = {"name",
                                          "data.synthetic",
                                          "data.ignore_index",
                                          "train.steps",
+                                         "train.epochs",
                                          "train.seed",
                                          "train.evaluation",
                                          "optimizer.adamw",
@@ -47,6 +48,7 @@ std::optional<v1::JobSpec> SizedJob(const v1::JobSpec& job, const std::vector<st
     sized.mutable_data()->set_document_end_token(job.data().document_end_token());
   *sized.mutable_train() = job.train();
   sized.mutable_train()->set_steps(1);
+  sized.mutable_train()->clear_epochs();
   sized.mutable_train()->clear_seed();
   sized.mutable_train()->clear_evaluation();
   if (job.optimizer().clip_norm() != 0) sized.mutable_optimizer()->set_clip_norm(1);

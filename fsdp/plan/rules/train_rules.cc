@@ -10,7 +10,6 @@
 namespace fsdpd {
 namespace {
 
-constexpr int64_t kMaxSteps = 1000000000;
 constexpr int64_t kMaxMicroBatch = 1 << 20;
 constexpr int64_t kMaxGlobalBatch = int64_t{1} << 31;
 
@@ -40,6 +39,14 @@ Shape ShapeOf(const v1::Schedule& schedule) {
   }
 }
 
+Findings ChecksSteps(const Facts& f) {
+  const char* const fix = "write how many optimizer steps to take, for example steps: 1000, or epochs";
+  const v1::Train& train = f.job.train();
+  if (train.has_steps()) return CheckRange(train.steps(), 1, kMaxSteps, "steps", fix);
+  if (train.has_epochs()) return {};
+  return Missing("steps", fix);
+}
+
 // A pattern that matches no parameter is a typo.
 Findings ChecksFrozen(const Facts& f) {
   if (f.job.train().frozen().empty() || !f.ModelIsKnown()) return {};
@@ -67,8 +74,16 @@ Findings ChecksFrozen(const Facts& f) {
 }
 
 const Rule kRules[] = {
-    {"steps_range", kError, "train.steps", "steps must be positive and at most 10^9",
-     Required(kMaxSteps, "write how many optimizer steps to take, for example steps: 1000")},
+    {"steps_range", kError, "train.steps", "steps must be positive and at most 10^9, unless epochs is set",
+     ChecksSteps},
+    {"epochs_positive", kError, "train.epochs", "epochs must be above 0",
+     Positive("write for example epochs: 3, or steps")},
+    {"epochs_or_steps", kError, "train.epochs", "epochs and steps are not supported together",
+     When{[](const Facts& f) { return f.job.train().has_epochs() && f.job.train().has_steps(); },
+          "the number of steps follows from epochs", "write one of the two"}},
+    {"epochs_need_files", kError, "train.epochs", "epochs requires data.tokens",
+     When{[](const Facts& f) { return f.job.train().has_epochs() && f.job.data().has_synthetic(); },
+          "random tokens have no end", "write steps instead"}},
     {"micro_batch_range", kError, "train.micro_batch", "micro_batch must be positive and at most 2^20",
      Between(1, kMaxMicroBatch, "omit it (default: 1)")},
     {"micro_batch_tokens", kError, "train.micro_batch",
@@ -160,10 +175,10 @@ const Rule kRules[] = {
     {"warmup_below_steps", kError, "schedule", "warmup_steps must be below train.steps",
      [](const Facts& f) -> Findings {
        const Shape shape = ShapeOf(f.job.schedule());
-       if (!f.IsValid({"train.steps"}) || shape.warmup_steps < f.job.train().steps()) return {};
+       if (!f.IsValid({"train.steps"}) || shape.warmup_steps < f.steps()) return {};
        return {{absl::StrCat("warm-up takes ", shape.warmup_steps, " steps and the job ends after ",
-                             f.job.train().steps(), ": the peak learning rate would never be reached"),
-                absl::StrCat("write warmup_steps: ", f.job.train().steps() / 10, ", or train for more steps"),
+                             f.steps(), ": the peak learning rate would never be reached"),
+                absl::StrCat("write warmup_steps: ", f.steps() / 10, ", or train for more steps"),
                 shape.Field("warmup_steps")}};
      }},
     {"decay_steps_range", kError, "schedule.wsd.decay_steps",
@@ -171,7 +186,7 @@ const Rule kRules[] = {
      [](const Facts& f) -> Findings {
        const v1::Schedule::Wsd& wsd = f.job.schedule().wsd();
        if (!f.job.schedule().has_wsd() || !f.IsValid({"train.steps", "schedule"})) return {};
-       const int64_t most = f.job.train().steps() - wsd.warmup_steps();
+       const int64_t most = f.steps() - wsd.warmup_steps();
        if (wsd.decay_steps() >= 1 && wsd.decay_steps() <= most) return {};
        const std::string fix =
            absl::StrCat("write for example decay_steps: ", std::max<int64_t>(1, most / 10));

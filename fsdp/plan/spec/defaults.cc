@@ -146,8 +146,9 @@ class Filler {
     // A note rather than a warning: it affects one step, and every job with the default would be warned.
     for (const char* shape : {"cosine", "linear", "wsd"}) {
       Fill(absl::StrCat("schedule.", shape, ".min_lr_ratio"), "0",
-           absl::StrCat("default: the last step, ", job_.train().steps(),
-                        ", has learning rate 0 and changes nothing; 0.1 is common"));
+           absl::StrCat("default: the last step",
+                        job_.train().has_steps() ? absl::StrCat(", ", job_.train().steps(), ",") : "",
+                        " has learning rate 0 and changes nothing; 0.1 is common"));
     }
   }
 

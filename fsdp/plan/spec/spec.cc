@@ -54,6 +54,11 @@ std::vector<TokenSource> ToSources(const google::protobuf::RepeatedPtrField<v1::
   return sources;
 }
 
+TooLong ToTooLong(v1::TooLong too_long) {
+  if (too_long == v1::TOO_LONG_SPLIT) return TooLong::kSplit;
+  return too_long == v1::TOO_LONG_DROP ? TooLong::kDrop : TooLong::kTruncate;
+}
+
 DataConfig ToData(const v1::Data& data) {
   DataConfig config;
   config.tokens = ToSources(data.tokens());
@@ -62,6 +67,8 @@ DataConfig ToData(const v1::Data& data) {
   config.validation = ToSources(data.validation());
   if (data.has_ignore_index()) config.ignore_index = data.ignore_index();
   if (data.has_document_end_token()) config.document_end_token = data.document_end_token();
+  config.packs_documents = data.packing() == v1::PACKING_DOCUMENTS;
+  config.too_long = ToTooLong(data.too_long());
   return config;
 }
 

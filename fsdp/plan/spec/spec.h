@@ -29,6 +29,7 @@ enum class OptimizerKind { kAdamW, kSgd };
 enum class ScheduleShape { kConstant, kCosine, kLinear, kWsd };
 enum class StepAction { kStop, kSkip, kRewind };
 enum class TokenType { kU8, kU16, kU32, kMegatron };
+enum class TooLong { kTruncate, kSplit, kDrop };
 
 struct RopeScaling {
   double factor = 1;  // 1: no scaling.
@@ -222,6 +223,8 @@ struct DataConfig {
   std::vector<TokenSource> validation;
   std::optional<int64_t> ignore_index;
   std::optional<int64_t> document_end_token;  // Unset: each sample is one document.
+  bool packs_documents = false;               // Samples consist of whole documents.
+  TooLong too_long = TooLong::kTruncate;      // With packs_documents.
 };
 
 struct EvaluationConfig {

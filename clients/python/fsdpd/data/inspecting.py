@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import json
 import pathlib
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from fsdpd.data.vocabulary import Vocabulary
 CHUNK = 1 << 22
 MAX_COUNTED_ID = 1 << 22  # Larger ids are not counted: no vocabulary has them, but a file read with a wrong type does.
 MAX_REPORTED = 3  # Errors of one kind.
+PACKED_GROUP = 16384  # As in fsdp/data/packed_documents.h.
 PERCENTILES = (5, 50, 95, 99)
 
 
@@ -111,6 +113,7 @@ class Inspection:
             "percentiles": {str(each): int(numpy.percentile(lengths, each, method="lower")) for each in PERCENTILES}}
         if self._request.sequence_length:
             report["cut"] = split_fraction(lengths, self._request.sequence_length)
+            report["packed"] = packed_samples(lengths, self._request.sequence_length)
         if int(self._file.ids[-1]) != self._request.end:
             report["last_without_end"] = True
         return report
@@ -156,6 +159,23 @@ def split_fraction(lengths: Any, sequence_length: int) -> dict[str, Any]:
             "longer_than_a_sample": int((lengths > window).sum())}
 
 
+def packed_samples(lengths: Any, sequence_length: int) -> dict[str, Any]:
+    """Returns the samples of data.packing documents with too_long truncate. The job shuffles documents before it divides
+    them into groups, so its numbers differ slightly if the file has several groups."""
+    window = sequence_length + 1
+    fitting = numpy.minimum(lengths[lengths > 1], window)
+    samples = 0
+    for begin in range(0, len(fitting), PACKED_GROUP):
+        free: list[int] = []  # Free tokens of the group's samples, ascending.
+        for tokens in sorted(fitting[begin:begin + PACKED_GROUP].tolist(), reverse=True):
+            at = bisect.bisect_left(free, tokens)
+            bisect.insort(free, (free.pop(at) if at < len(free) else window) - tokens)
+        samples += len(free)
+    used = int(fitting.sum())
+    return {"sequence_length": sequence_length, "samples": samples,
+            "padding": round(1 - used / (samples * window), 4) if samples else None}
+
+
 def runs(mask: Any) -> list[tuple[int, int]]:
     """Returns the ranges of ones in the mask as (begin, end)."""
     edges = numpy.flatnonzero(numpy.diff((mask == 1).astype("i1"), prepend=0, append=0))
@@ -178,6 +198,9 @@ def text_of(report: dict[str, Any], vocabulary: Vocabulary | None) -> str:
         if cut := documents.get("cut"):
             lines.append(f"  split           {cut['share_an_epoch']:.1%} of documents per epoch, at sequence_length "
                          f"{cut['sequence_length']}; {of_count(cut['longer_than_a_sample'])} are longer than a sample")
+        if (packed := documents.get("packed")) and packed["samples"]:
+            lines.append(f"  packed          {of_count(packed['samples'])} samples with packing: documents, "
+                         f"{packed['padding']:.1%} padding")
     else:
         lines.append("  documents       unknown; set --end-of-document TOKEN")
     if mask:

@@ -152,4 +152,6 @@ def spec_lines(train: str, validation: str | None, end: int | None, vocabulary: 
         lines.append(f"  validation: [{validation}]")
     if end is not None:
         lines.append(f"  document_end_token: {end}")
+    if end is not None and "mask: " in train:  # A stream would split examples.
+        lines.append("  packing: documents")
     return "\n".join(lines) + "\n"
