@@ -132,7 +132,7 @@ int ReportResult(Session* session, const Waiter& waiter) {
     console.err << "fsdpctl: " << waiter.id() << " can no longer reach " << line.wait_for << ": it "
                 << (IsEnded(waiter.job().state())
                         ? absl::StrCat("is ", state, ": ", OneLine(waiter.job().reason()))
-                        : absl::StrCat("has ", waiter.job().spec().train().steps(), " steps"))
+                        : absl::StrCat("has ", TotalSteps(waiter.job()), " steps"))
                 << " [STATE_NOT_REACHED]\n";
     return kExitJobFailed;
   }

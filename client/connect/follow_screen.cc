@@ -1,6 +1,7 @@
 #include "client/connect/follow_screen.h"
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
 
 #include <cerrno>
 #include <cstring>
@@ -87,7 +88,13 @@ void FollowScreen::OnStep(const v1::StepReport& report) {
   history_.Add(report);
   RecordStep(report);
   if (output_ != "table") return PrintUpdate(report);
-  const int64_t total_steps = job_.spec().train().steps();
+  if (report.has_evaluation()) {
+    EndLiveLine();
+    console_.out << absl::StrFormat("%s validation loss %.4f after step %d\n", job_.id(),
+                                    report.evaluation().loss(), report.step())
+                 << std::flush;
+  }
+  const int64_t total_steps = TotalSteps(job_);
   const Progress progress = ProgressOf(report, total_steps, history_.median_step_seconds());
   const absl::Duration since = console_.clock->Now() - printed_at_;
   const bool last = report.step() >= total_steps;

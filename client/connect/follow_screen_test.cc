@@ -44,7 +44,8 @@ class FollowScreenTest : public testing::Test {
   Console console_{in_, out_, err_};
 };
 
-constexpr char kRest[] = "  loss 1.0000  tok/s 0  step 100 ms  overlap -  peak 0 B  eta ";
+constexpr char kRest[] =
+    "  loss 1.0000  norm 0  lr 0.00e+00  tok/s 0  step 100 ms  overlap -  peak 0 B  eta ";
 
 TEST_F(FollowScreenTest, PrintsEachStateOnce) {
   FollowScreen screen(&console_, "table");
@@ -52,6 +53,17 @@ TEST_F(FollowScreenTest, PrintsEachStateOnce) {
   screen.OnJob(Job(v1::JOB_STATE_QUEUED, "waits for 4 ranks"));
   screen.OnJob(Job(v1::JOB_STATE_RUNNING));
   EXPECT_EQ(TakeOut(), "j queued: waits for 4 ranks\nj running\n");
+}
+
+TEST_F(FollowScreenTest, PrintsEachEvaluation) {
+  FollowScreen screen(&console_, "table");
+  screen.OnJob(Job(v1::JOB_STATE_RUNNING));
+  TakeOut();
+  v1::StepReport report;
+  report.set_step(7);
+  report.mutable_evaluation()->set_loss(2.10342);
+  screen.OnStep(report);
+  EXPECT_EQ(TakeOut().substr(0, 42), "j validation loss 2.1034 after step 7\nstep");
 }
 
 TEST_F(FollowScreenTest, PrintsNewCheckpoints) {

@@ -64,7 +64,8 @@ WaitVerdict Judge(const WaitCondition& condition, const v1::Job& job) {
   if (condition.is_deletion) return WaitVerdict::kNotYet;
   if (condition.step > 0) {
     if (StepOf(job) >= condition.step) return WaitVerdict::kMet;
-    const bool too_few = job.spec().train().steps() < condition.step;
+    const int64_t total = TotalSteps(job);
+    const bool too_few = total > 0 && total < condition.step;
     return too_few || IsEnded(job.state()) ? WaitVerdict::kNever : WaitVerdict::kNotYet;
   }
   const bool is_in = std::count(condition.states.begin(), condition.states.end(), job.state()) > 0;

@@ -24,9 +24,9 @@
 namespace fsdpd {
 namespace {
 
-// Names of fields in other programs: those of PEFT and bitsandbytes.
+// Names of fields in other programs: PEFT and bitsandbytes, then transformers, TRL and Axolotl.
 struct ForeignName {
-  const char* message;
+  const char* message;  // Empty: in any message, and `ours` is a path from the top.
   const char* theirs;
   const char* ours;
 };
@@ -38,6 +38,25 @@ constexpr ForeignName kForeignNames[] = {
     {"Lora", "base_model_name_or_path", "base_model"},
     {"Lora", "load_in_4bit", "base_type"},
     {"Lora", "bnb_4bit_quant_type", "base_type"},
+    {"", "num_train_epochs", "train.epochs"},
+    {"", "num_epochs", "train.epochs"},
+    {"", "max_steps", "train.steps"},
+    {"", "per_device_train_batch_size", "train.micro_batch"},
+    {"", "micro_batch_size", "train.micro_batch"},
+    {"", "gradient_accumulation_steps", "train.global_batch"},
+    {"", "train_batch_size", "train.global_batch"},
+    {"", "global_batch_size", "train.global_batch"},
+    {"", "max_seq_length", "data.sequence_length"},
+    {"", "max_length", "data.sequence_length"},
+    {"", "sequence_len", "data.sequence_length"},
+    {"", "sample_packing", "data.packing"},
+    {"", "packing_strategy", "data.packing"},
+    {"", "eval_steps", "train.evaluation.every_steps"},
+    {"", "save_steps", "checkpoint.every_steps"},
+    {"", "save_total_limit", "checkpoint.keep_last"},
+    {"", "max_grad_norm", "optimizer.clip_norm"},
+    {"", "learning_rate", "optimizer.adamw.lr"},
+    {"", "resume_from_checkpoint", "checkpoint.load"},
 };
 
 using google::protobuf::Descriptor;
@@ -180,8 +199,9 @@ class SpecReader {
                           "use the new name");
     }
     for (const ForeignName& name : kForeignNames) {
-      if (type.name() == name.message && child.key == name.theirs)
-        return UnknownField(child, path, field, name.ours);
+      if (child.key != name.theirs) continue;
+      if (*name.message == '\0') return UnknownField(child, "", field, name.ours);
+      if (type.name() == name.message) return UnknownField(child, path, field, name.ours);
     }
     std::vector<std::string> names, longer;
     for (int i = 0; i < type.field_count(); ++i) {

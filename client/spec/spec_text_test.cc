@@ -136,6 +136,15 @@ TEST(SpecText, SuggestsFieldByNameInPeft) {
             "[unknown_field]\n");
 }
 
+TEST(SpecText, SuggestsFieldByNameInOtherTrainers) {
+  EXPECT_EQ(
+      ViolationsOf("train: {num_train_epochs: 3}"),
+      "f:1:9: error: unknown field train.num_train_epochs; did you mean train.epochs? [unknown_field]\n");
+  EXPECT_EQ(ViolationsOf("gradient_accumulation_steps: 8"),
+            "f:1:1: error: unknown field gradient_accumulation_steps; did you mean train.global_batch? "
+            "[unknown_field]\n");
+}
+
 // The table has the names of release 0.1.
 TEST(SpecText, RejectsRenamedField) {
   const std::map<std::string, std::string> groups = {
@@ -196,7 +205,7 @@ f:12:3: error: schedule.linear: linear is not supported with cosine; keep one of
 f:13:30: error: telemetry.memory_snapshot: 'yes' is not true or false; write true or false [wrong_type]
 f:13:52: error: telemetry.trace_steps[1]: 'x' is not an integer; write digits, for example 100 [wrong_type]
 f:14:1: error: model: has no value; write {} for the defaults, or remove the field [no_value]
-f:15:7: error: data: '3' is not a group of fields; its fields: tokens, synthetic, sequence_length, validation, ignore_index, document_end_token [wrong_type]
+f:15:7: error: data: '3' is not a group of fields; its fields: tokens, synthetic, sequence_length, validation, ignore_index, document_end_token, packing, too_long [wrong_type]
 f:16:24: error: fsdp.prefetch_bytes: '12QB' is not a size; write bytes, or a number with KiB, MiB, GiB [wrong_type]
 )");
 }

@@ -277,8 +277,17 @@ std::string DataText(const v1::Data& data) {
   std::vector<std::string> parts;
   if (masks > 0) parts.push_back(absl::StrCat(masks, " of ", data.tokens_size(), " files with a mask"));
   if (data.has_document_end_token())
-    parts.push_back(absl::StrCat("documents end with token ", data.document_end_token()));
+    parts.push_back(
+        absl::StrCat(data.packing() == v1::PACKING_DOCUMENTS ? "packed whole documents that" : "documents",
+                     " end with token ", data.document_end_token()));
   return parts.empty() ? "" : absl::StrCat("data:      ", absl::StrJoin(parts, ", "), "\n");
+}
+
+std::string ResultText(const v1::Job& job) {
+  std::string text;
+  if (job.has_last_validation()) absl::StrAppend(&text, "validation loss: ", ValidationText(job), "\n");
+  if (job.epoch_samples() > 0) absl::StrAppend(&text, "epochs:    ", EpochText(job), "\n");
+  return text;
 }
 
 std::string EventText(const v1::Job& job) {
@@ -379,13 +388,14 @@ std::string DescribeJob(const v1::Job& job, absl::Time now) {
   for (const std::string& warning : job.warnings())
     absl::StrAppend(&text, "warning:   ", OneLine(warning), "\n");
   if (job.has_last_step()) {
-    Progress last = ProgressOf(job.last_step(), job.spec().train().steps(), 0);
+    Progress last = ProgressOf(job.last_step(), TotalSteps(job), 0);
     if (IsEnded(job.state())) last.eta_seconds = kNoEta;
     absl::StrAppend(&text, "progress:  ", ProgressLine(last), "\nloss:      ", LossText(job, job.last_step()),
-                    "\ndevice allocations in steady state: ", job.steady_device_mallocs(), "\n");
+                    "\n", ResultText(job),
+                    "device allocations in steady state: ", job.steady_device_mallocs(), "\n");
   } else if (job.has_previous_last_step()) {
     absl::StrAppend(&text, "progress:  step ", StepText(job),
-                    "\nloss:      ", LossText(job, job.previous_last_step()), "\n");
+                    "\nloss:      ", LossText(job, job.previous_last_step()), "\n", ResultText(job));
   }
   if (job.has_failure()) {
     const std::string cause = CauseName(job.failure().cause());
@@ -454,9 +464,11 @@ std::string Summary(const v1::Job& job, const StepHistory& history) {
   if (job.skipped_steps() > 0) row("skipped", absl::StrCat(job.skipped_steps(), " steps"));
   if (job.rewinds() > 0)
     row("rewound", absl::StrCat(job.rewinds(), " times; describe lists the skipped samples"));
-  const Progress last = ProgressOf(*newest, job.spec().train().steps(), 0);
+  const Progress last = ProgressOf(*newest, TotalSteps(job), 0);
   const bool seen = history.steps() > 1;
   row("loss", LossText(job, *newest));
+  if (job.has_last_validation()) row("validation loss", ValidationText(job));
+  if (job.epoch_samples() > 0) row("epochs", EpochText(job));
   row("step",
       seen ? absl::StrCat(HumanSeconds(history.median_step_seconds()), " (median of ", history.steps(), ")")
            : absl::StrCat(HumanSeconds(last.step_seconds), " (the last)"));

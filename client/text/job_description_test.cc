@@ -10,6 +10,8 @@
 namespace fsdpd {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -495,6 +497,26 @@ TEST(JobDescription, SummaryShowsDataWait) {
               HasSubstr("\n  waited for data     10 s in total, on rank 0\n"));
 }
 
+TEST(JobDescription, ShowsValidationAndEpochs) {
+  v1::Job job = EndedJob(v1::JOB_STATE_SUCCEEDED);
+  EXPECT_THAT(Summary(job, {}), Not(AnyOf(HasSubstr("validation"), HasSubstr("epochs"))));
+  job.mutable_last_validation()->set_step(200);
+  job.mutable_last_validation()->set_loss(2.1034);
+  *job.mutable_best_validation() = job.last_validation();
+  EXPECT_THAT(Summary(job, {}), HasSubstr("\n  validation loss     2.1034 after step 200\n"));
+  job.mutable_best_validation()->set_step(150);
+  job.mutable_best_validation()->set_loss(2.0911);
+  job.set_epoch_samples(320);
+  job.mutable_resolved()->mutable_train()->set_global_batch(8);
+  const std::string best = "2.1034 after step 200, best 2.0911 after step 150\n";
+  EXPECT_THAT(Summary(job, {}),
+              AllOf(HasSubstr("  validation loss     " + best), HasSubstr("  epochs              5.00\n")));
+  EXPECT_THAT(DescribeJob(job, Now()),
+              AllOf(HasSubstr("\nvalidation loss: " + best), HasSubstr("\nepochs:    5.00\n")));
+  job.mutable_spec()->mutable_train()->set_epochs(5);
+  EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("\nepochs:    5.00/5\n"));
+}
+
 TEST(JobDescription, SummaryOfFailure) {
   v1::Job job = EndedJob(v1::JOB_STATE_FAILED);
   job.clear_last_step();
@@ -569,7 +591,7 @@ ranks:     4
 submitted: 1970-01-01 00:16:40 UTC (1 m 05 s ago)
 started:   1970-01-01 00:16:42 UTC (1 m 03 s ago)
 ended:     -
-progress:  step 200/200  loss 2.4410  tok/s 12.3 k  step 165 ms  overlap -  peak 0 B  eta 0 ms
+progress:  step 200/200  loss 2.4410  norm 0  lr 0.00e+00  tok/s 12.3 k  step 165 ms  overlap -  peak 0 B  eta 0 ms
 loss:      5.6021 -> 2.4410
 device allocations in steady state: 0
 placement:

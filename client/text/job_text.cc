@@ -40,15 +40,17 @@ std::string Shortened(const std::string& text, const std::string& job_id) {
   return absl::StrCat(absl::StrJoin(lines, "\n"), "\n  and ", left_out, " more: fsdpctl describe ", job_id);
 }
 
-const std::vector<std::string> kWideHead = {"ATTEMPT", "TOKENS/S", "PEAK", "NODES", "SLOWEST", "SUBMITTER"};
+const std::vector<std::string> kWideHead = {"ATTEMPT", "VALIDATION", "TOKENS/S", "PEAK",
+                                            "NODES",   "SLOWEST",    "SUBMITTER"};
 
 std::vector<std::string> WideCells(const v1::Job& job) {
   const bool stepped = job.has_last_step();
   const std::string nodes =
       absl::StrJoin(job.placements(), ",",
                     [](std::string* out, const v1::Job::Placement& place) { *out += OneLine(place.node()); });
-  const Progress last = ProgressOf(job.last_step(), job.spec().train().steps(), 0);
+  const Progress last = ProgressOf(job.last_step(), TotalSteps(job), 0);
   return {absl::StrCat(job.attempt()),
+          job.has_last_validation() ? absl::StrFormat("%.4f", job.last_validation().loss()) : "-",
           stepped ? HumanCount(last.tokens_per_second) : "-",
           job.peak_bytes() > 0 ? HumanBytes(job.peak_bytes()) : "-",
           OrDash(nodes),
@@ -139,8 +141,28 @@ int64_t StepOf(const v1::Job& job) {
   return std::max(saved, job.restored().step());
 }
 
+std::string EpochText(const v1::Job& job) {
+  if (job.epoch_samples() < 1) return "";
+  const auto samples = static_cast<double>(StepOf(job) * ResolvedSpecOf(job).train().global_batch());
+  const std::string epoch = absl::StrFormat("%.2f", samples / static_cast<double>(job.epoch_samples()));
+  return job.spec().train().has_epochs() ? absl::StrCat(epoch, "/", job.spec().train().epochs()) : epoch;
+}
+
+std::string ValidationText(const v1::Job& job) {
+  if (!job.has_last_validation()) return "";
+  const v1::Job::Validation &last = job.last_validation(), &best = job.best_validation();
+  const std::string text = absl::StrFormat("%.4f after step %d", last.loss(), last.step());
+  if (!job.has_best_validation() || best.step() == last.step()) return text;
+  return absl::StrFormat("%s, best %.4f after step %d", text, best.loss(), best.step());
+}
+
+int64_t TotalSteps(const v1::Job& job) {
+  return job.spec().train().has_epochs() ? job.resolved().train().steps() : job.spec().train().steps();
+}
+
 std::string StepText(const v1::Job& job) {
-  return absl::StrCat(StepOf(job), "/", job.spec().train().steps());
+  const int64_t total = TotalSteps(job);
+  return absl::StrCat(StepOf(job), "/", total > 0 ? absl::StrCat(total) : "?");
 }
 
 bool IsEnded(v1::JobState state) {

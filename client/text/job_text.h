@@ -31,8 +31,15 @@ v1::JobSpec WithShortPackage(v1::JobSpec spec);
 // "34 units, 8.0 B parameters"; "" if the model is not a package.
 std::string PackageText(const v1::Model& model);
 int64_t WorldSizeOf(const v1::Job& job);  // The world size that the job requests.
-// "20/300". Until an attempt has reported a step, 20 is the step from which it resumes.
+// 0: train.epochs is set, and no rank has opened the data yet.
+int64_t TotalSteps(const v1::Job& job);
+// "20/300", or "0/?". Until an attempt has reported a step, 20 is the step from which it resumes.
 std::string StepText(const v1::Job& job);
+
+// "1.25", or "1.25/3" with train.epochs: passes over the training data at StepOf(job). Empty if unknown.
+std::string EpochText(const v1::Job& job);
+// "2.1034 after step 200, best 2.0911 after step 150": the newest evaluation. Empty: none yet.
+std::string ValidationText(const v1::Job& job);
 
 // The newest step report of the job; null if no attempt has completed a step.
 const v1::StepReport* NewestStep(const v1::Job& job);

@@ -50,6 +50,20 @@ TEST(JobText, TableTruncatesLongReason) {
   EXPECT_THAT(table, HasSubstr("  and 46 more: fsdpctl describe tiny-k3x9q2\n"));
 }
 
+TEST(JobText, StepsOfEpochsAreUnknownUntilRanksReadTheData) {
+  v1::Job job;
+  job.mutable_spec()->mutable_train()->set_epochs(3);
+  *job.mutable_resolved() = job.spec();
+  EXPECT_EQ(StepText(job), "0/?");
+  EXPECT_EQ(EpochText(job), "");
+  job.mutable_resolved()->mutable_train()->set_steps(30);
+  job.mutable_resolved()->mutable_train()->set_global_batch(4);
+  job.mutable_last_step()->set_step(5);
+  job.set_epoch_samples(40);
+  EXPECT_EQ(StepText(job), "5/30");
+  EXPECT_EQ(EpochText(job), "0.50/3");
+}
+
 TEST(JobText, StepIsThatOfCheckpointUntilNextReport) {
   v1::Job job = EndedJob(v1::JOB_STATE_RUNNING);
   job.add_checkpoints()->set_step(20);

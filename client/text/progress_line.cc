@@ -40,12 +40,16 @@ std::string DataWaitText(const Progress& p) {
 }
 
 // Fields after the step counter, in display order.
-enum Part { kLoss, kTokens, kStep, kOverlap, kPeak, kEta, kParts };
+enum Part { kLoss, kNorm, kRate, kTokens, kStep, kOverlap, kPeak, kEta, kParts };
 
 std::string TextOf(const Progress& p, Part part) {
   switch (part) {
     case kLoss:
       return absl::StrFormat("loss %.4f", p.loss);
+    case kNorm:
+      return absl::StrFormat("norm %.3g", p.grad_norm);
+    case kRate:
+      return absl::StrFormat("lr %.2e", p.learning_rate);
     case kTokens:
       return absl::StrCat("tok/s ", HumanCount(p.tokens_per_second));
     case kStep:
@@ -78,6 +82,8 @@ Progress ProgressOf(const v1::StepReport& report, int64_t total_steps, double ty
   p.step = report.step();
   p.total_steps = total_steps;
   p.loss = report.loss();
+  p.grad_norm = report.grad_norm();
+  p.learning_rate = report.learning_rate();
   p.step_seconds = report.step_seconds();
   p.data_wait_seconds = report.data_wait_seconds();
   if (p.step_seconds > 0) p.tokens_per_second = static_cast<double>(report.tokens()) / p.step_seconds;
@@ -99,7 +105,7 @@ std::string ProgressLine(const Progress& progress) {
 }
 
 std::string ProgressBar(const Progress& progress, int width) {
-  static constexpr Part kByImportance[] = {kLoss, kTokens, kEta, kOverlap, kPeak, kStep};
+  static constexpr Part kByImportance[] = {kLoss, kTokens, kEta, kOverlap, kPeak, kStep, kNorm, kRate};
   const int columns = width - 1;
   std::string head = absl::StrCat(Bar(progress, width >= 110 ? 24 : 10), " ", Counter(progress));
   if (static_cast<int>(head.size()) > columns) head = Counter(progress);

@@ -15,6 +15,8 @@ struct Progress {
   int64_t step = 0;
   int64_t total_steps = 0;
   double loss = 0;
+  double grad_norm = 0;
+  double learning_rate = 0;
   double tokens_per_second = 0;
   double step_seconds = 0;
   double data_wait_seconds = 0;  // Before the step.
@@ -28,8 +30,8 @@ struct Progress {
 // `typical_step_seconds`: expected time of each remaining step; 0: the time of this step.
 Progress ProgressOf(const v1::StepReport& report, int64_t total_steps, double typical_step_seconds);
 
-// "step 20/200  loss 4.8312  tok/s 12.3 k  step 165 ms  overlap 84%  peak 61.2 MiB  eta 30 s". If the step
-// waited for data: "step 165 ms (waited 2 s for data)".
+// "step 20/200  loss 4.8312  norm 0.97  lr 1.00e-03  tok/s 12.3 k  step 165 ms  overlap 84%  peak 61.2 MiB
+// eta 30 s". If the step waited for data: "step 165 ms (waited 2 s for data)".
 std::string ProgressLine(const Progress& progress);
 
 // The same with a progress bar, in fewer than `width` columns, because a full line would wrap and could not

@@ -11,6 +11,8 @@ v1::StepReport Report(int64_t step, double seconds = 0.165) {
   v1::StepReport report;
   report.set_step(step);
   report.set_loss(4.83121);
+  report.set_grad_norm(0.9704);
+  report.set_learning_rate(3e-4);
   report.set_step_seconds(seconds);
   report.set_tokens(2030);
   report.mutable_memory()->set_peak_bytes(64172851);
@@ -26,14 +28,16 @@ v1::StepReport Report(int64_t step, double seconds = 0.165) {
 
 TEST(ProgressLine, FormatsLine) {
   EXPECT_EQ(ProgressLine(ProgressOf(Report(20), 200, 0.1667)),
-            "step 20/200  loss 4.8312  tok/s 12.3 k  step 165 ms  overlap 84%  peak 61.2 MiB  eta 30 s");
+            "step 20/200  loss 4.8312  norm 0.97  lr 3.00e-04  tok/s 12.3 k  step 165 ms  overlap 84%  peak "
+            "61.2 MiB  eta 30 s");
 }
 
 TEST(ProgressLine, ShowsDataWait) {
   v1::StepReport report = Report(20);
   report.set_data_wait_seconds(2.2);
   EXPECT_EQ(ProgressLine(ProgressOf(report, 200, 0.1667)),
-            "step 20/200  loss 4.8312  tok/s 12.3 k  step 165 ms (waited 2 s for data)  overlap 84%  "
+            "step 20/200  loss 4.8312  norm 0.97  lr 3.00e-04  tok/s 12.3 k  step 165 ms (waited 2 s for "
+            "data)  overlap 84%  "
             "peak 61.2 MiB  eta 30 s");
 }
 
@@ -41,18 +45,26 @@ TEST(ProgressLine, HasNoOverlapWithoutCommunication) {
   v1::StepReport report = Report(200);
   report.clear_ops();
   EXPECT_EQ(ProgressLine(ProgressOf(report, 200, 0)),
-            "step 200/200  loss 4.8312  tok/s 12.3 k  step 165 ms  overlap -  peak 61.2 MiB  eta 0 ms");
+            "step 200/200  loss 4.8312  norm 0.97  lr 3.00e-04  tok/s 12.3 k  step 165 ms  overlap -  peak "
+            "61.2 MiB  eta 0 ms");
 }
 
 TEST(ProgressLine, AcceptsEmptyReport) {
   EXPECT_EQ(ProgressLine(ProgressOf({}, 0, 0)),
-            "step 0/0  loss 0.0000  tok/s 0  step 0 ms  overlap -  peak 0 B  eta 0 ms");
+            "step 0/0  loss 0.0000  norm 0  lr 0.00e+00  tok/s 0  step 0 ms  overlap -  peak 0 B  eta 0 ms");
 }
 
 TEST(ProgressBar, FillsWideTerminals) {
   EXPECT_EQ(ProgressBar(ProgressOf(Report(100), 200, 0.1667), 120),
             "[===========>            ] 100/200  loss 4.8312  tok/s 12.3 k  step 165 ms  overlap 84%  "
             "peak 61.2 MiB  eta 17 s");
+}
+
+TEST(ProgressBar, AddsNormAndRateIfTheyFit) {
+  EXPECT_EQ(
+      ProgressBar(ProgressOf(Report(100), 200, 0.1667), 150),
+      "[===========>            ] 100/200  loss 4.8312  norm 0.97  lr 3.00e-04  tok/s 12.3 k  step 165 ms  "
+      "overlap 84%  peak 61.2 MiB  eta 17 s");
 }
 
 TEST(ProgressBar, OmitsFieldsThatDoNotFit) {

@@ -63,13 +63,14 @@ std::vector<std::string> RowOf(const v1::Job& job, absl::Time now) {
   const v1::StepReport& step = job.last_step();
   const std::string steps = StepText(job);
   if (!job.has_last_step())
-    return {job.id(),        state, steps, "-", "-", "-", "-", "-", "-", absl::StrCat(WorldSizeOf(job)),
+    return {job.id(),        state, steps, "-", "-", "-", "-", "-", "-", "-", absl::StrCat(WorldSizeOf(job)),
             MemoryText(job), "-"};
-  const Progress progress = ProgressOf(step, job.spec().train().steps(), 0);
+  const Progress progress = ProgressOf(step, TotalSteps(job), 0);
   return {job.id(),
           state,
           steps,
           absl::StrFormat("%.4f", progress.loss),
+          job.has_last_validation() ? absl::StrFormat("%.4f", job.last_validation().loss()) : "-",
           HumanCount(progress.tokens_per_second),
           HumanSeconds(progress.step_seconds),
           OverlapText(progress.overlap),
@@ -98,8 +99,8 @@ std::string TopText(const std::vector<v1::Job>& jobs, const std::vector<v1::Node
   }
   std::stable_sort(running.begin(), running.end(),
                    [](const v1::Job& a, const v1::Job& b) { return WorldSizeOf(a) > WorldSizeOf(b); });
-  TextTable table({"ID", "STATE", "STEP", "LOSS", "TOKENS/S", "TOOK", "OVERLAP", "LOST", "SLOWEST", "RANKS",
-                   "PEAK (PLAN)", "POWER"});
+  TextTable table({"ID", "STATE", "STEP", "LOSS", "VALIDATION", "TOKENS/S", "TOOK", "OVERLAP", "LOST",
+                   "SLOWEST", "RANKS", "PEAK (PLAN)", "POWER"});
   for (const v1::Job& job : running) table.Add(RowOf(job, now));
   const std::string head = absl::StrCat(connected, " of ", nodes.size(), " nodes ready, ", slots - free,
                                         " of ", slots, " slots in use, ", running.size(),

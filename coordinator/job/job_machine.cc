@@ -4,6 +4,7 @@
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "coordinator/job/attempt_ref.h"
 #include "coordinator/job/job_ledger.h"
@@ -92,6 +93,16 @@ void StartAttempt(int64_t unix_nanos, v1::Job* job) {
   job->clear_restored();
   job->clear_failed_checkpoint();
   ForgetSteps(job);
+}
+
+// A NaN is never the best.
+void TakeValidation(const v1::StepReport& step, v1::Job* job) {
+  v1::Job::Validation* const last = job->mutable_last_validation();
+  last->set_step(step.step());
+  last->set_loss(step.evaluation().loss());
+  last->set_tokens(step.evaluation().tokens());
+  const bool best = !job->has_best_validation() || !(job->best_validation().loss() <= last->loss());
+  if (best && !std::isnan(last->loss())) *job->mutable_best_validation() = *last;
 }
 
 }  // namespace
@@ -266,6 +277,7 @@ bool TakeStep(const v1::StepReport& step, v1::Job* job) {
   job->set_steady_device_mallocs(step.memory().device_mallocs() - mallocs_at_step_2);
   job->set_peak_bytes(std::max(job->peak_bytes(), step.memory().peak_bytes()));
   *job->mutable_last_step() = step;
+  if (step.has_evaluation()) TakeValidation(step, job);
   return true;
 }
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <set>
 
 #include "coordinator/job/attempt_ref.h"
@@ -188,6 +189,23 @@ TEST(JobMachine, RetriedJobHasNoEnd) {
   EXPECT_NE(job.end_unix_nanos(), 0);
   ASSERT_TRUE(Apply(JobEvent::kUserRetry, "", At(2), &job).ok());
   EXPECT_EQ(job.end_unix_nanos(), 0);
+}
+
+TEST(TakeStep, TakesLastAndBestValidation) {
+  v1::Job job = QueuedJob();
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  int64_t step = 0;
+  for (const double loss : {nan, 3.0, 2.0, 2.5, nan}) {
+    v1::StepReport report = Step(++step, 5.5, 3, 100);
+    report.mutable_evaluation()->set_loss(loss);
+    report.mutable_evaluation()->set_tokens(40);
+    ASSERT_TRUE(TakeStep(report, &job));
+    ASSERT_TRUE(TakeStep(Step(++step, 5.5, 3, 100), &job));  // Without an evaluation.
+    EXPECT_EQ(job.last_validation().step(), step - 1);
+  }
+  EXPECT_EQ(job.last_validation().tokens(), 40);
+  EXPECT_EQ(job.best_validation().step(), 5);
+  EXPECT_EQ(job.best_validation().loss(), 2.0);
 }
 
 TEST(TakeStep, CountsMallocsFromStepTwoOn) {

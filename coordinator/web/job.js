@@ -55,12 +55,20 @@ function tile(value, name, note) {
   return el("div", { class: "tile" }, el("b", null, value), el("span", null, name), note && el("small", null, note));
 }
 
+// ", epoch 1.25": passes over the training data; empty if unknown.
+function epochOf(job) {
+  const each = number(job.epoch_samples), samples = number(job.last_step?.step) * number(job.resolved?.train?.global_batch);
+  return each ? `, epoch ${(samples / each).toFixed(2)}` : "";
+}
+
 function tiles(job) {
   const step = job.last_step || {}, made = number(step.step), planned = number(job.memory_plan?.peak_bytes);
   const exposed = number(step.step_seconds) ? 100 * number(step.exposed_seconds) / step.step_seconds : 0;
   return el("div", { class: "tiles" },
-    tile(count(made), `of ${count(stepsOf(job))} steps`, number(job.skipped_steps) > 0 && `${count(job.skipped_steps)} skipped`),
+    tile(count(made), `of ${stepsOf(job) ? count(stepsOf(job)) : "?"} steps${epochOf(job)}`, number(job.skipped_steps) > 0 && `${count(job.skipped_steps)} skipped`),
     tile(made ? loss(step.loss) : "–", "loss", made && `first ${loss(job.first_loss)}`),
+    job.last_validation && tile(loss(job.last_validation.loss), `validation loss after step ${count(job.last_validation.step)}`,
+      job.best_validation && `best ${loss(job.best_validation.loss)} after step ${count(job.best_validation.step)}`),
     tile(made ? large(rate(step)) : "–", "tokens/s"),
     tile(made ? seconds(step.step_seconds) : "–", "step time", made && `${exposed.toFixed(1)}% exposed communication`),
     tile(number(job.peak_bytes) ? bytes(job.peak_bytes) : "–", "peak memory of rank 0", planned && `planned ${bytes(planned)}`),

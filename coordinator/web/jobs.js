@@ -15,7 +15,7 @@ export function badge(state) {
   return el("span", { class: `state ${state}` }, state.toLowerCase());
 }
 
-export const stepsOf = job => number((job.resolved || job.spec)?.train?.steps);
+export const stepsOf = job => number((job.resolved || job.spec)?.train?.steps);  // 0: not known yet (train.epochs).
 export const rate = step => number(step.step_seconds) > 0 ? number(step.tokens) / step.step_seconds : NaN;
 
 function address(parameters, changes) {
@@ -42,7 +42,7 @@ function row(job) {
   const step = job.last_step || {}, made = number(step.step);
   return [
     el("a", { href: `#/jobs/${encodeURIComponent(job.id)}` }, job.id), badge(stateOf(job)),
-    `${count(made)} of ${count(stepsOf(job))}`, made ? loss(step.loss) : "", made ? large(rate(step)) : "",
+    `${count(made)} of ${stepsOf(job) ? count(stepsOf(job)) : "?"}`, made ? loss(step.loss) : "", made ? large(rate(step)) : "",
     job.project || "", job.submitter || "", date(job.create_unix_nanos), whyOf(job)];
 }
 
