@@ -45,10 +45,12 @@ class Case:
     parallel: tuple = ()
     rank_stabilized: bool = False
     nf4: bool = False
+    bf16_base: bool = False
 
     def __str__(self):
         axes = "".join(f" {name} {size}" for name, size in self.parallel)
-        return f"{self.family} world {self.world} {self.strategy}{axes}{' rslora' if self.rank_stabilized else ''}{' nf4' if self.nf4 else ''}"
+        flags = "".join(f" {name}" for name in ("rank_stabilized", "nf4", "bf16_base") if getattr(self, name))
+        return f"{self.family} world {self.world} {self.strategy}{axes}{flags}"
 
 
 CASES = [
@@ -58,6 +60,7 @@ CASES = [
     *(Case(family=family) for family in CONFIGS if family != "llama"),
     Case(family="qwen2", parallel=(("tensor", 2),)), Case(rank_stabilized=True),
     *(Case(world=world, nf4=True) for world in (1, 2, 3)), Case(family="qwen3", nf4=True), Case(family="mixtral", nf4=True),
+    *(Case(world=world, bf16_base=True) for world in (1, 3)), Case(family="qwen2", bf16_base=True), Case(bf16_base=True, nf4=True),
 ]
 
 
@@ -71,7 +74,7 @@ class Peer:
         torch.manual_seed(3)
         torch.set_num_threads(1)
         self.base, self.adapter = directory / "base", directory / "adapter"
-        self.plain().save_pretrained(self.base)
+        self.plain().to(torch.bfloat16 if case.bf16_base else torch.float32).save_pretrained(self.base)
         lora = self.peft.LoraConfig(r=RANK, lora_alpha=ALPHA, target_modules=self.targets, use_rslora=case.rank_stabilized,
                                     task_type="CAUSAL_LM")
         self.nf4 = case.nf4
@@ -88,11 +91,15 @@ class Peer:
             torch.nn.init.normal_(each, mean=float(is_vector), std=0.1)
         return model
 
-    def loaded(self):
-        model = transformers.AutoModelForCausalLM.from_pretrained(self.base, attn_implementation="eager").train()
+    def loaded(self, dtype=torch.float32):
+        model = transformers.AutoModelForCausalLM.from_pretrained(self.base, dtype=dtype, attn_implementation="eager").train()
         if self.nf4:
             round_to_nf4(model, self.targets)
         return model
+
+    def restart(self, dtype):
+        """Starts again from the saved adapters, with the base model in `dtype`. Adapters stay in fp32."""
+        self.model = self.peft.PeftModel.from_pretrained(self.loaded(dtype), self.adapter, is_trainable=True)
 
     def adapters(self):
         return {name.replace(".default.", "."): each for name, each in self.model.named_parameters() if each.requires_grad}
@@ -182,23 +189,53 @@ def test_losses_and_adapters_match_peft(case, tmp_path):
     assert config["target_modules"] == sorted(peer.targets) and config["base_model_name_or_path"] == str(peer.base)
 
 
-@pytest.mark.parametrize("family", CONFIGS)
-def test_first_gradients_match_peft(family, tmp_path):
-    """One step of SGD subtracts the gradient times the rate, which is so large that rounding does not count."""
-    case, rate = Case(family=family), 1e5
-    peer = Peer(tmp_path, case)
-    message = lora_job(tmp_path, peer, case)
-    message.train.steps = 1
+def first_gradients(directory, peer, message):
+    """Our gradients of the first step, and its batch. One step of SGD subtracts the gradient times the rate, which is so large that
+    rounding does not count."""
+    rate, message.train.steps = 1e5, 1
+    message.checkpoint.dir += "/first"
     message.optimizer.Clear()
     message.schedule.Clear()
     message.optimizer.sgd.lr = rate
-    _, batches = train_ours(tmp_path, message)
-    peer.loss(*batches[0]).backward()
+    _, batches = train_ours(directory, message)
     before = safetensors.torch.load_file(peer.adapter / "adapter_model.safetensors")
-    after = safetensors.torch.load_file(tmp_path / "runs/peft/adapter_model.safetensors")
+    after = safetensors.torch.load_file(directory / "runs/first/peft/adapter_model.safetensors")
+    return {name: (each.double() - after[name].double()) / rate for name, each in before.items()}, batches[0]
+
+
+@pytest.mark.parametrize("case", [*(Case(family=family) for family in CONFIGS), Case(bf16_base=True)], ids=str)
+def test_first_gradients_match_peft(case, tmp_path):
+    peer = Peer(tmp_path, case)
+    gradients, batch = first_gradients(tmp_path, peer, lora_job(tmp_path, peer, case))
+    peer.loss(*batch).backward()
     for name, each in peer.adapters().items():
-        gradient = (before[name].double() - after[name].double()) / rate
-        assert relative(gradient, each.grad.double()) < GRADIENT_TOLERANCE, name
+        assert relative(gradients[name], each.grad.double()) < GRADIENT_TOLERANCE, name
+
+
+@pytest.mark.parametrize("case", [Case(world=1, bf16_base=True), Case(family="qwen3", bf16_base=True)], ids=str)
+def test_bf16_errors_are_those_of_peft(case, tmp_path):
+    """With compute: bf16, rounding errors (the distance to a run of PEFT in fp32 from the same weights) are at most twice those of
+    PEFT with a bf16 base."""
+    peer = Peer(tmp_path, case)
+    message = lora_job(tmp_path, peer, case)
+    json_format.ParseDict({"precision": {"compute": "DTYPE_BF16"}}, message)
+    ours, batches = train_ours(tmp_path, message)
+    exported = safetensors.torch.load_file(tmp_path / "runs/peft/adapter_model.safetensors")
+    gradients, batch = first_gradients(tmp_path, peer, message)
+    losses, adapters, slopes = [ours], [exported], [gradients]
+    for dtype in (torch.bfloat16, torch.float32):
+        peer.restart(dtype)
+        peer.loss(*batch).backward()
+        slopes.append({name: each.grad.double() for name, each in peer.adapters().items()})
+        losses.append(peer.train(batches))
+        adapters.append({name: each.detach() for name, each in peer.adapters().items()})
+    error_of_ours, error_of_theirs = (numpy.linalg.norm(numpy.divide(each, losses[-1]) - 1) for each in losses[:2])
+    assert error_of_ours < 2 * error_of_theirs and error_of_theirs > 10 * LOSS_TOLERANCE
+    numpy.testing.assert_allclose(ours, losses[-1], rtol=2**-9, atol=0)  # The rounding of one bf16 number.
+    for of_ours, of_theirs, exact in (slopes, adapters):
+        error_of_ours, error_of_theirs = (numpy.mean([relative(each[name], exact[name]) for name in exact])
+                                          for each in (of_ours, of_theirs))
+        assert error_of_ours < 2 * error_of_theirs
 
 
 @pytest.mark.parametrize("world", [1, 2, 3])
