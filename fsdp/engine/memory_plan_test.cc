@@ -149,6 +149,7 @@ struct Case {
   bool offload = false;
   bool latents = false;
   int offloaded_layers = 0;
+  v1::BaseType adapters_on = v1::BASE_TYPE_UNSPECIFIED;  // LoRA, if specified.
 };
 
 std::string NameOf(const TestParamInfo<Case>& info) {
@@ -158,7 +159,9 @@ std::string NameOf(const TestParamInfo<Case>& info) {
          std::to_string(c.micro_batches) + (c.context > 1 ? "_context" + std::to_string(c.context) : "") +
          (c.tensor > 1 ? "_tensor" + std::to_string(c.tensor) : "") + (c.documents ? "_documents" : "") +
          (c.offload ? "_offload" : "") + (c.latents ? "_latents" : "") +
-         (c.offloaded_layers > 0 ? "_kept_of_" + std::to_string(c.offloaded_layers) : "");
+         (c.offloaded_layers > 0 ? "_kept_of_" + std::to_string(c.offloaded_layers) : "") +
+         (c.adapters_on != v1::BASE_TYPE_UNSPECIFIED ? "_lora_" + v1::BaseType_Name(c.adapters_on).substr(10)
+                                                     : "");
 }
 
 // Values are narrower than queries, so the inputs of attention are padded.
@@ -190,6 +193,10 @@ v1::JobSpec JobOf(const Case& c) {
   job.mutable_fsdp()->set_recompute(c.recompute);
   job.mutable_fsdp()->mutable_offload()->set_optimizer(c.offload);
   job.mutable_fsdp()->mutable_offload()->set_activation_layers(c.offloaded_layers);
+  if (c.adapters_on != v1::BASE_TYPE_UNSPECIFIED) {
+    job.mutable_train()->mutable_lora()->set_rank(16);
+    job.mutable_train()->mutable_lora()->set_base_type(c.adapters_on);
+  }
   job.mutable_data()->set_sequence_length(256 * c.context);
   if (c.documents) {
     job.mutable_data()->mutable_synthetic()->set_vocab(64);
@@ -291,6 +298,26 @@ INSTANTIATE_TEST_SUITE_P(
         Case{kFull, 4, v1::RECOMPUTE_FULL, 1, 2, 1, false, false, false, 3},
         Case{kFull, 2, v1::RECOMPUTE_FULL, 1, 1, 1, false, false, true, 3},
         Case{kOptimGrads, 2, v1::RECOMPUTE_NONE, 2, 1, 2, false, false, false, 6}),
+    NameOf);
+
+Case WithLora(v1::BaseType type, Case c) {
+  c.adapters_on = type;
+  return c;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Lora, MemoryPlan,
+    ::testing::Values(WithLora(v1::BASE_TYPE_COMPUTE, {kNoShard, 1, v1::RECOMPUTE_NONE, 1}),
+                      WithLora(v1::BASE_TYPE_COMPUTE, {kOptim, 2, v1::RECOMPUTE_SELECTIVE, 2}),
+                      WithLora(v1::BASE_TYPE_COMPUTE, {kFull, 2, v1::RECOMPUTE_FULL, 2}),
+                      WithLora(v1::BASE_TYPE_COMPUTE, {kFull, 4, v1::RECOMPUTE_NONE, 1, 1, 2}),
+                      WithLora(v1::BASE_TYPE_COMPUTE, {kHybrid, 4, v1::RECOMPUTE_NONE, 1}),
+                      WithLora(v1::BASE_TYPE_COMPUTE,
+                               {kFull, 2, v1::RECOMPUTE_NONE, 1, 1, 1, false, false, true}),
+                      WithLora(v1::BASE_TYPE_NF4, {kFull, 1, v1::RECOMPUTE_NONE, 1}),
+                      WithLora(v1::BASE_TYPE_NF4, {kFull, 2, v1::RECOMPUTE_SELECTIVE, 2}),
+                      WithLora(v1::BASE_TYPE_NF4, {kReplicated, 4, v1::RECOMPUTE_FULL, 1}),
+                      WithLora(v1::BASE_TYPE_NF4, {kFull, 4, v1::RECOMPUTE_NONE, 2, 1, 2})),
     NameOf);
 
 // For a model this small, unnamed memory is more than 3%: a hundred tensors rounded up to 512 bytes, and

@@ -103,6 +103,33 @@ TEST(Memory, FrozenParametersHaveNoGradientOrMoments) {
   EXPECT_EQ(p.memory.Of("gradients") * 2, p.memory.Of("optimizer"));
 }
 
+// Llama 3 8B by hand. Parameters of a layer: queries and outputs 2 x 4096^2, keys and values 2 x 1024 x 4096,
+// feed-forward 3 x 14336 x 4096; and two norms. An adapter of rank 16 has 16 x (inputs + outputs).
+TEST(Memory, LoraHasStateOfAdaptersOnly) {
+  constexpr int64_t kRanks = 8, kLayers = 32;
+  const int64_t matrices = kLayers * (2 * 4096 * 4096 + 2 * 1024 * 4096 + 3 * 14336 * 4096);
+  const int64_t others = kLayers * 2 * 4096 + 2 * int64_t{128256} * 4096 + 4096;
+  const int64_t adapters = kLayers * 16 * (2 * 8192 + 2 * 5120 + 3 * 18432);
+  Spec spec = Llama8b(kRanks);
+  spec.lora.rank = 16;
+  const Planned in_bf16 = PlanOf(spec);
+  EXPECT_EQ(in_bf16.memory.Of("main_params"), (2 * (matrices + others) + 4 * adapters) / kRanks);
+  spec.lora.nf4 = true;
+  const Planned in_nf4 = PlanOf(spec);
+  // 64 numbers take 32 bytes and an fp32 scale.
+  EXPECT_EQ(in_nf4.memory.Of("main_params"), (matrices / 64 * 36 + 2 * others + 4 * adapters) / kRanks);
+  for (const Planned& p : {in_bf16, in_nf4}) {
+    EXPECT_EQ(p.memory.Of("optimizer"), 2 * 4 * adapters / kRanks);
+    EXPECT_EQ(p.memory.Of("gradients"), 4 * adapters / kRanks);
+  }
+  spec.lora.nf4 = false;
+  spec.strategy = Strategy::kNoShard;
+  const Planned whole = PlanOf(spec);
+  EXPECT_EQ(whole.memory.Of("main_params"), 2 * (matrices + others) + 4 * adapters);
+  EXPECT_EQ(whole.memory.Of("gradients"), 4 * adapters);
+  EXPECT_EQ(whole.memory.Of("gather_buffers"), 2 * adapters) << "frozen weights are read in place";
+}
+
 TEST(Memory, HfsdpAddsReplicaAndShrinksState) {
   Spec spec = Llama8b(8);
   spec.mesh = spec.mesh.WithReplicas(2);
