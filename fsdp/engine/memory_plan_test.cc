@@ -307,17 +307,19 @@ Case WithLora(v1::BaseType type, Case c) {
 
 INSTANTIATE_TEST_SUITE_P(
     Lora, MemoryPlan,
-    ::testing::Values(WithLora(v1::BASE_TYPE_COMPUTE, {kNoShard, 1, v1::RECOMPUTE_NONE, 1}),
-                      WithLora(v1::BASE_TYPE_COMPUTE, {kOptim, 2, v1::RECOMPUTE_SELECTIVE, 2}),
-                      WithLora(v1::BASE_TYPE_COMPUTE, {kFull, 2, v1::RECOMPUTE_FULL, 2}),
-                      WithLora(v1::BASE_TYPE_COMPUTE, {kFull, 4, v1::RECOMPUTE_NONE, 1, 1, 2}),
-                      WithLora(v1::BASE_TYPE_COMPUTE, {kHybrid, 4, v1::RECOMPUTE_NONE, 1}),
-                      WithLora(v1::BASE_TYPE_COMPUTE,
-                               {kFull, 2, v1::RECOMPUTE_NONE, 1, 1, 1, false, false, true}),
-                      WithLora(v1::BASE_TYPE_NF4, {kFull, 1, v1::RECOMPUTE_NONE, 1}),
-                      WithLora(v1::BASE_TYPE_NF4, {kFull, 2, v1::RECOMPUTE_SELECTIVE, 2}),
-                      WithLora(v1::BASE_TYPE_NF4, {kReplicated, 4, v1::RECOMPUTE_FULL, 1}),
-                      WithLora(v1::BASE_TYPE_NF4, {kFull, 4, v1::RECOMPUTE_NONE, 2, 1, 2})),
+    ::testing::Values(
+        WithLora(v1::BASE_TYPE_COMPUTE, {kNoShard, 1, v1::RECOMPUTE_NONE, 1}),
+        WithLora(v1::BASE_TYPE_COMPUTE, {kOptim, 2, v1::RECOMPUTE_SELECTIVE, 2}),
+        WithLora(v1::BASE_TYPE_COMPUTE, {kFull, 2, v1::RECOMPUTE_FULL, 2}),
+        WithLora(v1::BASE_TYPE_COMPUTE, {kFull, 4, v1::RECOMPUTE_NONE, 1, 1, 2}),
+        WithLora(v1::BASE_TYPE_COMPUTE, {kHybrid, 4, v1::RECOMPUTE_NONE, 1}),
+        WithLora(v1::BASE_TYPE_COMPUTE, {kFull, 2, v1::RECOMPUTE_NONE, 1, 1, 1, false, false, true}),
+        WithLora(v1::BASE_TYPE_COMPUTE, {kFull, 2, v1::RECOMPUTE_NONE, 1, 1, 1, false, false, false, 3}),
+        WithLora(v1::BASE_TYPE_COMPUTE, {kFull, 2, v1::RECOMPUTE_SELECTIVE, 2, 1, 1, false, false, false, 5}),
+        WithLora(v1::BASE_TYPE_NF4, {kFull, 1, v1::RECOMPUTE_NONE, 1}),
+        WithLora(v1::BASE_TYPE_NF4, {kFull, 2, v1::RECOMPUTE_SELECTIVE, 2}),
+        WithLora(v1::BASE_TYPE_NF4, {kReplicated, 4, v1::RECOMPUTE_FULL, 1}),
+        WithLora(v1::BASE_TYPE_NF4, {kFull, 4, v1::RECOMPUTE_NONE, 2, 1, 2})),
     NameOf);
 
 // For a model this small, unnamed memory is more than 3%: a hundred tensors rounded up to 512 bytes, and

@@ -73,6 +73,8 @@ void OfLatents(v1::JobSpec* job) {
   latent->set_value_head_size(4);
 }
 
+void WithAdapters(v1::JobSpec* job) { job->mutable_train()->mutable_lora()->set_rank(3); }
+
 class OffloadedActivations : public ::testing::TestWithParam<Case> {};
 
 TEST_P(OffloadedActivations, IsBitIdentical) {
@@ -94,7 +96,10 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"WithState", kParams, 2, 2, v1::RECOMPUTE_NONE, 3, WithState},
                       Case{"Context", kParams, 4, 1, v1::RECOMPUTE_NONE, 3, SharingSamples},
                       Case{"Tensor", kParams, 4, 1, v1::RECOMPUTE_SELECTIVE, 3, SharingMatrices},
-                      Case{"Latents", kParams, 2, 1, v1::RECOMPUTE_SELECTIVE, 3, OfLatents}),
+                      Case{"Latents", kParams, 2, 1, v1::RECOMPUTE_SELECTIVE, 3, OfLatents},
+                      Case{"Lora", kParams, 2, 2, v1::RECOMPUTE_NONE, 3, WithAdapters},
+                      Case{"LoraSelective", kParams, 2, 1, v1::RECOMPUTE_SELECTIVE, 5, WithAdapters},
+                      Case{"LoraFull", kParams, 3, 1, v1::RECOMPUTE_FULL, 2, WithAdapters}),
     [](const auto& info) { return info.param.name; });
 
 TEST(OffloadedActivations, ResumesWithAndWithoutOffload) {

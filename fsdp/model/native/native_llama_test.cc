@@ -8,6 +8,7 @@
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/randn_like.h>
+#include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -544,36 +545,46 @@ int64_t Allocated() { return ProcessHostAllocator().Read().allocated_bytes; }
 TEST(NativeLlamaMemory, SavedActivationsMatchPlanAndAreFreed) {
   InstallHostCachingAllocator();
   constexpr int64_t kBatch = 2, kSequence = 128;
-  for (const Heads heads : {Heads::kPlain, Heads::kNormed, Heads::kOfLatents, Heads::kOfOneLatent}) {
-    const LlamaConfig config = WholeClasses(heads);
-    UnitChain chain = MakeChain(Kind::kNative, {"", config, kBatch, kSequence});
-    const ModelFacts& facts = chain.facts();
-    auto units = MakeNativeLlama(config, facts, kSequence, at::kCPU, DType::kFp32);
-    const Batch batch = RandomBatch(config, kBatch, kSequence);
-    const at::Tensor hidden = at::randn({kBatch, kSequence, config.hidden_size});
-    for (size_t u = 0; u + 1 < units.size(); ++u) {  // The last unit saves nothing between calls.
-      BindSingleRank(units[u].get(), chain.params()[u]);
-      const int64_t input_bytes = u == 0 ? batch.tokens.nbytes() : hidden.nbytes();
-      const std::pair<ActivationSaving, int64_t> modes[] = {
-          {ActivationSaving::kAll, facts.units[u].saved_bytes.none},
-          {ActivationSaving::kSelective, facts.units[u].saved_bytes.selective},
-          {ActivationSaving::kInput, facts.units[u].saved_bytes.full},
-          {ActivationSaving::kNothing, 0}};
-      for (const auto& [saving, expected] : modes) {
-        if (u != 1 && saving != ActivationSaving::kAll) continue;  // Only blocks recompute.
-        const int64_t before = Allocated();
-        units[u]->Forward(0, {batch.tokens, batch.targets, hidden}, saving);
-        const int64_t inputs = saving == ActivationSaving::kNothing ? 0 : input_bytes;
-        EXPECT_EQ(Allocated() - before + inputs, expected)
-            << facts.units[u].name << " keep " << static_cast<int>(saving) << " heads "
-            << static_cast<int>(heads);
-        if (saving == ActivationSaving::kNothing) continue;
-        int64_t handed_out = 0;
-        units[u]->VisitSavedActivations(
-            0, [&](at::Tensor* saved) { handed_out += static_cast<int64_t>(saved->nbytes()); });
-        EXPECT_EQ(handed_out, u == 0 ? 0 : expected);  // The tokens belong to the batch.
-        units[u]->Backward(0, hidden, {chain.grads()[u]}, WeightGrads::kNow);
-        EXPECT_EQ(Allocated(), before);
+  for (const bool lora : {false, true}) {
+    for (const Heads heads : {Heads::kPlain, Heads::kNormed, Heads::kOfLatents, Heads::kOfOneLatent}) {
+      Spec spec;
+      const LlamaConfig config = WholeClasses(heads);
+      spec.model = config;
+      spec.micro_batch = kBatch;
+      spec.data.sequence_length = kSequence;
+      if (lora) spec.lora = {/*rank=*/64, /*alpha=*/64};
+      const ModelFacts facts = DescribeSpec(spec);
+      auto units = MakeNativeLlama(config, facts, kSequence, at::kCPU, DType::kFp32);
+      const auto params = TestParams(facts, units, kScale);
+      const Batch batch = RandomBatch(config, kBatch, kSequence);
+      const at::Tensor hidden = at::randn({kBatch, kSequence, config.hidden_size});
+      for (size_t u = 0; u + 1 < units.size(); ++u) {  // The last unit saves nothing between calls.
+        BindSingleRank(units[u].get(), params[u]);
+        std::vector<at::Tensor> grads;
+        for (size_t p = 0; p < params[u].size(); ++p)
+          grads.push_back(facts.units[u].params[p].trainable ? at::zeros_like(params[u][p]) : at::Tensor());
+        const int64_t input_bytes = u == 0 ? batch.tokens.nbytes() : hidden.nbytes();
+        const std::pair<ActivationSaving, int64_t> modes[] = {
+            {ActivationSaving::kAll, facts.units[u].saved_bytes.none},
+            {ActivationSaving::kSelective, facts.units[u].saved_bytes.selective},
+            {ActivationSaving::kInput, facts.units[u].saved_bytes.full},
+            {ActivationSaving::kNothing, 0}};
+        for (const auto& [saving, expected] : modes) {
+          if (u != 1 && saving != ActivationSaving::kAll) continue;  // Only blocks recompute.
+          const int64_t before = Allocated();
+          units[u]->Forward(0, {batch.tokens, batch.targets, hidden}, saving);
+          const int64_t inputs = saving == ActivationSaving::kNothing ? 0 : input_bytes;
+          EXPECT_EQ(Allocated() - before + inputs, expected)
+              << facts.units[u].name << " keep " << static_cast<int>(saving) << " heads "
+              << static_cast<int>(heads) << " lora " << lora;
+          if (saving == ActivationSaving::kNothing) continue;
+          int64_t handed_out = 0;
+          units[u]->VisitSavedActivations(
+              0, [&](at::Tensor* saved) { handed_out += static_cast<int64_t>(saved->nbytes()); });
+          EXPECT_EQ(handed_out, u == 0 ? 0 : expected);  // The tokens belong to the batch.
+          units[u]->Backward(0, hidden, {grads}, WeightGrads::kNow);
+          EXPECT_EQ(Allocated(), before);
+        }
       }
     }
   }
