@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <utility>
 
 #include "base/check.h"
@@ -32,6 +33,9 @@ struct Share {
   bool computed_grads = false;     // Gradient buffers use the compute type.
   bool ordered_attention = false;  // As in Shape.
   DType grads = DType::kFp32;      // Type of gradient buffers.
+  std::function<bool(const std::string&)> is_frozen = [](const std::string&) {
+    return false;
+  };  // By full name.
 
   int64_t tokens() const { return micro_batch * sequence / context; }
 };
@@ -41,11 +45,19 @@ constexpr int64_t kFp32Bytes = 4;
 constexpr int64_t kIndexBytes = 8;
 constexpr int64_t kPlaceBytes = 4;
 
+bool IsOfExperts(const ParamFacts& param) { return param.shape.size() == 3; }
+
+// Matrices of all experts on the rank that have gradients: up to three (gate, up and down).
+int64_t TrainedOfExperts(const Params& params) {
+  return std::count_if(params.begin(), params.end(),
+                       [](const ParamFacts& param) { return IsOfExperts(param) && param.trainable; });
+}
+
 // With experts: of one expert.
 int64_t LargestMatrix(const Params& params) {
   int64_t largest = 0;
   for (const ParamFacts& param : params) {
-    const int64_t matrices = param.shape.size() == 3 ? param.shape[0] : 1;
+    const int64_t matrices = IsOfExperts(param) ? param.shape[0] : 1;
     largest = std::max(largest, param.elements() / matrices);
   }
   return largest;
@@ -107,17 +119,17 @@ int64_t ExpertsMatrixBytes(const Shape& s) {
 }
 
 // Peak of the experts' backward. On CUDA the larger of two states. (1) Per row: the incoming gradient and the
-// gradient of SwiGLU's output; plus one weight gradient in the compute type if the buffer uses another type,
-// and with all-gather dispatch all ranks' gradients. (2) The two parts of the input gradient and their sum;
-// with all-gather dispatch also the send and receive buffers of the sum.
-int64_t ExpertsWorkspace(const Shape& s, int64_t cast) {
+// gradient of SwiGLU's output; plus one weight gradient in the compute type if the buffer uses another type
+// and a matrix is trained, and with all-gather dispatch all ranks' gradients. (2) The two parts of the input
+// gradient and their sum; with all-gather dispatch also the send and receive buffers of the sum.
+int64_t ExpertsWorkspace(const Shape& s, int64_t cast, bool trained) {
   const int64_t received = s.expert > 1 && !s.gathers_tokens() ? s.hidden : 0;
   // CPU: also two intermediate results of SwiGLU, and the gradient before it is weighted.
   if (s.host) {
     return s.RowBytes(4 * s.intermediate + s.hidden + received) + std::max(s.HiddenBytes(), cast) +
            s.GatheredTokenBytes();
   }
-  const int64_t matrix = s.computed_grads ? 0 : ExpertsMatrixBytes(s);
+  const int64_t matrix = s.computed_grads || !trained ? 0 : ExpertsMatrixBytes(s);
   return std::max(s.RowBytes(s.intermediate + s.hidden + received) + matrix + s.GatheredTokenBytes(),
                   s.RowBytes(2 * s.hidden + received) + s.tokens * s.hidden * kFp32Bytes +
                       2 * s.GatheredTokenBytes()) +
@@ -129,7 +141,7 @@ int64_t ExpertsWorkspace(const Shape& s, int64_t cast) {
 int64_t LlamaBlockWorkspace(const Shape& s, const Params& params) {
   const int64_t cast = s.HostCasts() ? LargestMatrix(params) * s.compute_bytes : 0;  // One weight gradient.
   int64_t ffn = s.Bytes((s.host ? 3 : 1) * s.intermediate) + std::max(s.HiddenBytes(), cast);
-  if (s.experts > 0) ffn = ExpertsWorkspace(s, cast);
+  if (s.experts > 0) ffn = ExpertsWorkspace(s, cast, TrainedOfExperts(params) > 0);
   // Sequence parallel: the gathered incoming gradient, and next to SwiGLU's output (whose weight gradient
   // overlaps communication) each rank's part of a reduce-scatter, its send buffer, the result and the
   // outgoing gradient; on CPU also the sum in fp32.
@@ -210,9 +222,9 @@ int64_t Gpt2HeadWorkspace(const Shape& s) {
 
 // Embedding backward: the incoming gradient, which the native unit scatters row by row; on CPU with 16-bit
 // gradients, into an fp32 sum of the whole matrix.
-int64_t LlamaEmbeddingWorkspace(const Shape& s) {
+int64_t LlamaEmbeddingWorkspace(const Shape& s, bool trained) {
   const int64_t came = s.HiddenBytes() + s.AllHiddenBytes();
-  if (!s.HostCasts()) return came;
+  if (!s.HostCasts() || !trained) return came;
   const int64_t cast = s.tokens * s.hidden * 4, sum = s.computed_grads ? s.vocab * s.hidden * 4 : 0;
   return came + cast + sum;
 }
@@ -230,11 +242,12 @@ int64_t Gpt2EmbeddingWorkspace(const Shape& s, int64_t positions) {
 // Tokens are copied into rows by expert, and rows summed into tokens.
 int64_t MovedRows(const Shape& s) { return s.experts > 0 ? s.MovedRowBytes(4 * s.hidden) : 0; }
 
-// The three weight gradients are computed in the compute type, then copied or added to the bucket if that has
+// The weight gradients are computed in the compute type, then copied or added to the bucket if that has
 // another type.
-int64_t MovedGradients(const Shape& s) {
+int64_t MovedGradients(const Shape& s, const Params& params) {
   if (s.experts == 0 || s.computed_grads) return 0;
-  return 3 * (ExpertsMatrixBytes(s) + s.own_experts() * s.intermediate * s.hidden * kFp32Bytes);
+  return TrainedOfExperts(params) *
+         (ExpertsMatrixBytes(s) + s.own_experts() * s.intermediate * s.hidden * kFp32Bytes);
 }
 
 void CountLlamaBlockBytes(const Shape& s, bool qk_norm, UnitFacts* unit) {
@@ -251,7 +264,7 @@ void CountLlamaBlockBytes(const Shape& s, bool qk_norm, UnitFacts* unit) {
                          + s.Bytes(6 * s.shared)                // SwiGLU of the shared expert.
                          // Norms: three reads (gradient, input, residual), two writes.
                          + s.OwnBytes(2 * 5 * s.hidden + 3 * s.hidden)  // Addends of gradient products.
-                         + 2 * moved + MovedGradients(s);
+                         + 2 * moved + MovedGradients(s, unit->params);
 }
 
 // Forward: norms, four products, rotary embedding, attention, SwiGLU. Backward: two products for each,
@@ -262,11 +275,12 @@ void CountLlamaBlockKernels(const Shape& s, UnitFacts* unit) {
 }
 
 // The norm, and the loss in chunks.
-void CountLlamaHead(const Shape& s, UnitFacts* unit) {
+void CountLlamaHead(const Shape& s, bool trained, UnitFacts* unit) {
   const int64_t chunks = LossChunks(s.tokens);
   unit->forward_bytes = 2 * s.HiddenBytes();
   unit->backward_bytes = 3 * s.HiddenBytes();
-  AddLossBytes(s.tokens, s.tokens * s.vocab * s.compute_bytes, s.vocab * s.hidden * kFp32Bytes, unit);
+  AddLossBytes(s.tokens, s.tokens * s.vocab * s.compute_bytes, trained ? s.vocab * s.hidden * kFp32Bytes : 0,
+               unit);
   // Forward: the norm, and per chunk the product and the loss. Backward: per chunk the loss and two products,
   // and the norm.
   unit->forward_kernels = static_cast<int>(2 + 4 * chunks);
@@ -332,9 +346,10 @@ double AttentionProducts(const Shape& s, const Params& params) {
   return flops(elements);
 }
 
-UnitFacts LlamaBlock(const LlamaConfig& model, int64_t layer, const Shape& s, DType compute) {
-  const Params params = LlamaBlockParams(model, s);
-  UnitFacts unit = Block(layer, s, params);
+UnitFacts LlamaBlock(const LlamaConfig& model, int64_t layer, const Shape& s, const Share& share) {
+  UnitFacts unit = Block(layer, s, LlamaBlockParams(model, s));
+  for (ParamFacts& param : unit.params) param.trainable &= !share.is_frozen(FullName(unit, param));
+  const Params& params = unit.params;
   const auto rows = static_cast<double>(s.rows()), hidden = static_cast<double>(s.hidden);
   if (s.experts > 0) unit.forward_flops += 2 * rows * hidden * static_cast<double>(3 * s.intermediate);
   if (!ShardsKeys(model, s.tensor)) {  // Replicated projections: computes one head.
@@ -359,7 +374,7 @@ UnitFacts LlamaBlock(const LlamaConfig& model, int64_t layer, const Shape& s, DT
     unit.selective_flops += LatentSelectiveFlops(s);
     CountLatent(s, &unit);
   }
-  unit.exchanges = LlamaBlockExchanges(s, compute);
+  unit.exchanges = LlamaBlockExchanges(s, share.compute);
   return unit;
 }
 
@@ -405,20 +420,22 @@ ModelFacts Describe(const LlamaConfig& model, const Share& share) {
   ModelFacts facts;
   Params words;
   Add(&words, "weight", {s.vocab, s.hidden}, s.Rows());
-  facts.units.push_back(Embedding(s, std::move(words), LlamaEmbeddingWorkspace(s)));
+  const bool trains_words = !share.is_frozen("embedding.weight");
+  facts.units.push_back(Embedding(s, std::move(words), LlamaEmbeddingWorkspace(s, trains_words)));
   facts.units.back().exchanges = LlamaEmbeddingExchanges(s, share.compute);
   facts.units.back().forward_kernels = 1;
   facts.units.back().backward_kernels = 14;  // Most of them sort tokens.
   for (int64_t i = 0; i < model.layers; ++i) {
     const Shape of_layer = model.HasExperts(i) ? WithExperts(s, model.experts, share.expert) : s;
-    facts.units.push_back(LlamaBlock(model, i, of_layer, share.compute));
+    facts.units.push_back(LlamaBlock(model, i, of_layer, share));
     if (model.HasExperts(i) && model.experts.bias_update_rate > 0) AddChoices(&facts);
   }
   Params norm;
   Add(&norm, "norm", {s.hidden});
   facts.units.push_back(
       Head(s, model.tied_embeddings, std::move(norm), /*statistics=*/1, LlamaHeadWorkspace(s)));
-  CountLlamaHead(s, &facts.units.back());
+  CountLlamaHead(s, model.tied_embeddings ? trains_words : !share.is_frozen("head.output"),
+                 &facts.units.back());
   facts.units.back().exchanges = LlamaHeadExchanges(s, share.compute);
   return facts;
 }
@@ -528,6 +545,9 @@ ModelFacts DescribeModel(const ModelConfig& model, int64_t micro_batch, int64_t 
 }
 
 ModelFacts DescribeSpec(const Spec& spec) {
+  const auto is_frozen = [&](const std::string& name) {
+    return spec.lora.enabled() || MatchesAny(name, spec.frozen);
+  };
   ModelFacts facts = std::visit(
       [&](const auto& config) {
         return Describe(
@@ -537,7 +557,7 @@ ModelFacts DescribeSpec(const Spec& spec) {
              /*host=*/spec.device == DeviceKind::kCpu, spec.data.document_end_token.has_value(),
              spec.shards_grads() && spec.precision.grad_comm == spec.precision.compute,
              spec.deterministic && spec.device == DeviceKind::kCuda && spec.precision.compute != DType::kFp32,
-             spec.written_grads()});
+             spec.written_grads(), is_frozen});
       },
       spec.model);
   SetDeviations(spec.model, spec.initial, &facts);

@@ -228,6 +228,7 @@ TEST(DescribeSpec, AssignsChoiceCountsToSelectionBiases) {
   EXPECT_EQ(Param(facts, 4, "ffn.router_bias").choices_begin, 16);
   EXPECT_FALSE(Param(facts, 4, "ffn.router").is_selection_bias());
   EXPECT_FALSE(Param(facts, 4, "ffn.router_bias").trainable);
+  EXPECT_FALSE(Param(DescribeModel(spec.model, 1, 16, DType::kBf16), 4, "ffn.router_bias").trainable);
 }
 
 TEST(DescribeSpec, SetsInitialDeviation) {
@@ -381,7 +382,36 @@ TEST(DescribeSpec, CountsExpertWeightGradientOnCuda) {
   llama.experts.count = 256;
   llama.experts.per_token = 1;
   llama.experts.intermediate_size = 512;
-  EXPECT_GT(DescribeSpec(spec).units[1].workspace_bytes, 256 * 512 * llama.hidden_size * 2);
+  const UnitFacts trained = DescribeSpec(spec).units[1];
+  const int64_t matrix = 256 * 512 * llama.hidden_size;
+  EXPECT_GT(trained.workspace_bytes, 2 * matrix);
+  // A frozen matrix has no gradient to compute in bf16 and to write in fp32. The last one frees the
+  // workspace.
+  spec.frozen = {"*.experts.w1", "*.experts.w2"};
+  EXPECT_EQ(trained.workspace_bytes, DescribeSpec(spec).units[1].workspace_bytes);
+  EXPECT_EQ(trained.backward_bytes - DescribeSpec(spec).units[1].backward_bytes, 2 * (2 + 4) * matrix);
+  spec.frozen = {"layer.*"};
+  EXPECT_EQ(trained.workspace_bytes - DescribeSpec(spec).units[1].workspace_bytes, 2 * matrix);
+  spec.frozen = {};
+  spec.lora = {/*rank=*/8, /*alpha=*/8, /*rank_stabilized=*/false, {"*.attention.wq"}};
+  const int64_t adapter =
+      2 * 2 * 8 * spec.data.sequence_length;  // Its product with x, and the gradient of it.
+  EXPECT_EQ(trained.workspace_bytes - DescribeSpec(spec).units[1].workspace_bytes, 2 * matrix - adapter);
+}
+
+TEST(DescribeSpec, FrozenVocabularyHasNoGradient) {
+  Spec spec = TinySpec();
+  spec.data.sequence_length = 3 * kLossChunkTokens;  // The last two chunks add to the gradient of the first.
+  spec.precision.compute = spec.precision.grad_comm = DType::kBf16;
+  const auto& llama = std::get<LlamaConfig>(spec.model);
+  const int64_t vocabulary = llama.vocab_size * llama.hidden_size;
+  const ModelFacts trained = DescribeSpec(spec);
+  spec.frozen = {"head.output", "embedding.weight"};
+  const ModelFacts frozen = DescribeSpec(spec);
+  EXPECT_EQ(trained.units.back().backward_bytes - frozen.units.back().backward_bytes, 2 * 4 * vocabulary);
+  // On CPUs, the embedding's gradient is a sum in fp32, of fp32 copies of the tokens' gradients.
+  const int64_t tokens = spec.data.sequence_length * llama.hidden_size;
+  EXPECT_EQ(trained.units[0].workspace_bytes - frozen.units[0].workspace_bytes, 4 * (vocabulary + tokens));
 }
 
 }  // namespace
