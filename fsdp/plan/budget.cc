@@ -270,6 +270,15 @@ Options MoreTensor(const v1::JobSpec& job) {
   return RanksTogether(job, "parallel.tensor", job.parallel().tensor());
 }
 
+// Frozen matrices of a LoRA job in 4 bits. Listed only if the rules accept it, because later changes of a
+// combination keep it.
+Options NarrowBase(const v1::JobSpec& job) {
+  if (!job.train().has_lora() || job.train().lora().base_type() == v1::BASE_TYPE_NF4) return {};
+  Option option = With(job, "train.lora.base_type", "nf4");
+  if (HasErrors(CheckJob(option.job))) return {};
+  return {std::move(option)};
+}
+
 Options NarrowMoments(const v1::JobSpec& job) {
   const bool has_moments = !job.optimizer().has_sgd() || job.optimizer().sgd().momentum() > 0;
   const v1::DType now = job.precision().moments();
@@ -364,11 +373,13 @@ Options Of(const v1::JobSpec& job, Peaks*) {
 // are left to the configuration search.
 constexpr Kind kKinds[] = {Of<SmallerMicroBatch>, Of<MoreRecompute>, Of<OffloadActivations>,
                            Of<GatherEachPass>,    Of<MoreSharding>,  Of<FewerReplicas>,
-                           Of<ExpertsAmongRanks>, Of<NarrowMoments>, Of<NarrowGradients>,
-                           Of<OffloadState>};
+                           Of<ExpertsAmongRanks>, Of<NarrowBase>,    Of<NarrowMoments>,
+                           Of<NarrowGradients>,   Of<OffloadState>};
 constexpr Kind kMeshKinds[] = {Of<MoreContext>, Of<MoreTensor>};
 
-bool ChangesRounding(Kind kind) { return kind == Of<NarrowMoments> || kind == Of<NarrowGradients>; }
+bool ChangesRounding(Kind kind) {
+  return kind == Of<NarrowBase> || kind == Of<NarrowMoments> || kind == Of<NarrowGradients>;
+}
 
 // A kind of change; `milder` counts steps down from its strongest option.
 struct Change {

@@ -101,15 +101,12 @@ void Write(const std::string& path, const std::string& value, google::protobuf::
   if (field->cpp_type() == google::protobuf::FieldDescriptor::CPPTYPE_BOOL) {
     return reflection->SetBool(message, field, value == "true");
   }
-  for (int i = 1; i < field->enum_type()->value_count(); ++i) {
-    std::string name = field->enum_type()->value(i)->name();
-    for (char& c : name) c = static_cast<char>(std::tolower(c));
-    const size_t at = name.size() - std::min(name.size(), value.size());
-    if (at > 0 && name.substr(at) == value && name[at - 1] == '_' && name.find('_') == at - 1) {
-      return reflection->SetEnum(message, field, field->enum_type()->value(i));
-    }
-  }
-  FAIL() << path << ": " << value;
+  std::string name = field->enum_type()->value(0)->name();
+  name = name.substr(0, name.rfind('_') + 1);  // The prefix of all its names.
+  for (const char c : value) name += static_cast<char>(std::toupper(c));
+  const auto* const found = field->enum_type()->FindValueByName(name);
+  ASSERT_NE(found, nullptr) << path << ": " << value;
+  reflection->SetEnum(message, field, found);
 }
 
 v1::JobSpec Applied(v1::JobSpec job, const std::string& advice) {
@@ -345,6 +342,32 @@ TEST(Budget, SuggestsAlternativesToVeryManyRanks) {
   ASSERT_EQ(ways.size(), 2u) << violations[0].fix;
   EXPECT_NE(ways[0].find("fsdp.offload.optimizer: true and resources.nodes: "), std::string::npos) << ways[0];
   EXPECT_EQ(ways[1].find("resources.nodes: "), 0u) << ways[1];
+  ExpectAdviceHolds(job);
+}
+
+TEST(Budget, SuggestsNf4ForFrozenWeights) {
+  v1::JobSpec job = WithFullRecompute(Llama8b());
+  job.mutable_train()->mutable_lora()->set_rank(16);
+  job.mutable_resources()->set_ranks_per_node(1);  // As above.
+  job.mutable_resources()->set_nodes(8);
+  v1::JobSpec fitting = job;
+  fitting.mutable_train()->mutable_lora()->set_base_type(v1::BASE_TYPE_NF4);
+  EXPECT_THAT(AdviceToFit(job, fitting), OffersWay("train.lora.base_type: nf4: the peak becomes "));
+  const int64_t peak = PeakOf(fitting);
+  for (const int64_t budget : {peak, peak - kGiB / 4, peak - kGiB / 2}) {
+    job.mutable_resources()->set_memory_budget_bytes(budget);
+    ExpectAdviceHolds(job);
+  }
+  // Rules refuse NF4 if weights stay gathered: it needs another strategy first.
+  for (v1::JobSpec* each : {&job, &fitting})
+    each->mutable_fsdp()->mutable_offload()->set_activation_layers(32);
+  job.mutable_fsdp()->set_strategy(v1::STRATEGY_NO_SHARD);
+  job.mutable_resources()->set_memory_budget_bytes(PeakOf(fitting));
+  const Violations violations = Check(job);
+  ASSERT_EQ(violations.size(), 1u);
+  EXPECT_THAT(violations[0].fix, ::testing::Not(OffersWay("train.lora.base_type: nf4: ")));
+  EXPECT_THAT(violations[0].fix, ::testing::HasSubstr(" and train.lora.base_type: nf4: "))
+      << violations[0].fix;
   ExpectAdviceHolds(job);
 }
 
