@@ -196,6 +196,57 @@ TEST(Search, FindsConfigurationsThatNeedOffload) {
   EXPECT_GT(search.found(0).spec().fsdp().offload().activation_layers(), 0);
 }
 
+// Over four ranks, a row of w2 has 96 numbers, not a multiple of an NF4 block.
+v1::JobSpec LoraJob(v1::BaseType type) {
+  v1::JobSpec job = Preset("tiny", 1, 32);
+  v1::Llama* llama = job.mutable_model()->mutable_llama();
+  llama->set_vocab_size(1024);
+  llama->set_hidden_size(512);
+  llama->set_intermediate_size(384);
+  llama->set_layers(4);
+  llama->set_heads(8);
+  job.mutable_train()->mutable_lora()->set_rank(8);
+  job.mutable_train()->mutable_lora()->set_base_type(type);
+  return job;
+}
+
+bool SupportsNf4(const v1::JobSpec& way) {
+  const v1::JobSpec filled = WithDefaults(way, nullptr);
+  const v1::Fsdp& fsdp = filled.fsdp();
+  return fsdp.strategy() == v1::STRATEGY_OPTIM_GRADS_PARAMS && !fsdp.keep_gathered() &&
+         (fsdp.outer().size() == 1 || fsdp.outer().strategy() != v1::STRATEGY_OPTIM) &&
+         filled.parallel().tensor() <= 2;
+}
+
+TEST(Search, FindsConfigurationsOfLoraJobs) {
+  for (const v1::Device device : {v1::DEVICE_CUDA, v1::DEVICE_CPU}) {
+    int64_t allowed = 0, with_nf4 = 0;
+    v1::JobSpec job = LoraJob(v1::BASE_TYPE_COMPUTE), in_nf4 = LoraJob(v1::BASE_TYPE_NF4);
+    for (v1::JobSpec* each : {&job, &in_nf4}) each->mutable_resources()->set_device(device);
+    VisitCandidates(job, {}, [&](const v1::JobSpec& way) {
+      const bool accepted = !HasErrors(CheckJob(way));
+      EXPECT_FALSE(accepted && way.parallel().pipeline_schedule() == v1::PIPELINE_SCHEDULE_ZERO_BUBBLE);
+      allowed += accepted ? 1 : 0;
+      with_nf4 += accepted && SupportsNf4(way) ? 1 : 0;
+      return Visit::kContinue;
+    });
+    const v1::PlanSearch search = SearchedOf(job).search, narrow = SearchedOf(in_nf4).search;
+    EXPECT_EQ(search.allowed(), allowed);
+    EXPECT_EQ(narrow.allowed(), with_nf4);
+    EXPECT_LT(0, with_nf4);
+    EXPECT_LT(with_nf4, allowed);
+    for (const v1::PlanSearch& each : {search, narrow}) {
+      ASSERT_GT(each.found_size(), 0);
+      for (const v1::PlanSearch::Configuration& way : each.found()) {
+        const Plan plan = MakePlan(way.spec(), each.budget_bytes());
+        ASSERT_TRUE(plan.accepted());
+        EXPECT_EQ(plan.program_hash, way.program_hash());
+      }
+    }
+    for (const v1::PlanSearch::Configuration& way : narrow.found()) EXPECT_TRUE(SupportsNf4(way.spec()));
+  }
+}
+
 TEST(Search, ReportsWhyPipelineIsNotSearched) {
   const v1::PlanSearch search = SearchedOf(Preset("llama3-8b", 1, 32)).search;
   ASSERT_EQ(search.not_tried_size(), 1);
