@@ -140,6 +140,9 @@ bool IsDecimal(absl::string_view text) {
          text.find_first_not_of("0123456789.eE+-") == absl::string_view::npos;
 }
 
+// PEFT's name of all matrices that can have an adapter.
+constexpr char kAllTargets[] = "all-linear", kTargetsField[] = "fsdpd.v1.Lora.targets";
+
 class SpecReader {
  public:
   explicit SpecReader(SpecText* out) : out_(*out) {}
@@ -264,7 +267,11 @@ class SpecReader {
     if (!field->is_repeated()) return ReadValue(node, path, message, field);
     if (field->message_type() == v1::Variable::descriptor() && node.kind == TextNode::Kind::kMap)
       return ReadVariables(node, path, message, field);
-    if (node.kind != TextNode::Kind::kSequence) return WrongType(node, path, "a list", "write [...]");
+    if (node.kind != TextNode::Kind::kSequence)
+      return WrongType(node, path, "a list",
+                       node.text == kAllTargets && field->full_name() == kTargetsField
+                           ? "leave it out: all matrices that can have an adapter are the default"
+                           : "write [...]");
     for (size_t i = 0; i < node.children.size(); ++i) {
       const std::string item_path = absl::StrCat(path, "[", i, "]");
       out_.places[item_path] = node.children[i].place;

@@ -131,6 +131,10 @@ TEST(SpecText, SuggestsFieldByNameInPeft) {
             "f:1:16: error: unknown field train.lora.r; did you mean rank? [unknown_field]\n");
   EXPECT_NE(ViolationsOf("train: {lora: {load_in_4bit: true}}").find("did you mean base_type?"),
             std::string::npos);
+  EXPECT_EQ(
+      ViolationsOf("train: {lora: {targets: all-linear}}"),
+      "f:1:25: error: train.lora.targets: 'all-linear' is not a list; leave it out: all matrices that can "
+      "have an adapter are the default [wrong_type]\n");
   EXPECT_EQ(ViolationsOf("train: {lora: {use_rslora: true}}"),
             "f:1:16: error: unknown field train.lora.use_rslora; did you mean rank_stabilized? "
             "[unknown_field]\n");

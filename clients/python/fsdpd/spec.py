@@ -264,7 +264,9 @@ class _Reader:
         if field.message_type is Variable.DESCRIPTOR and node.kind == "map":
             return self._variables(node, path, getattr(message, field.name))
         if node.kind != "list":
-            return self._wrong_type(node, path, "a list", "write [...]")
+            is_default = node.text == "all-linear" and field.full_name == "fsdpd.v1.Lora.targets"  # PEFT's name of it.
+            return self._wrong_type(node, path, "a list", "leave it out: all matrices that can have an adapter are the default"
+                                    if is_default else "write [...]")
         for index, item in enumerate(node.items):
             self._out.places[f"{path}[{index}]"] = item.place
             self._value(item, f"{path}[{index}]", message, field)

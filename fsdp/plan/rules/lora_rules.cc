@@ -25,10 +25,44 @@ constexpr size_t kMaxSuggestions = 12;  // As many as a model has kinds of matri
 constexpr double kMaxFp16Scale = 1024;
 constexpr char kPeftAllLinear[] = "all-linear";
 
-// Whether a pattern that is not one of ours can mean this parameter: by the end of its name ("wq"), or by its
-// module in transformers, as in PEFT's target_modules ("q_proj").
+// Modules of model families that name or fuse their matrices in another way than Llama: GPT-2, GPT-NeoX,
+// Falcon, Phi, OPT and Qwen 1.
+struct ForeignModule {
+  const char* theirs;
+  std::vector<const char*> ours;
+};
+const ForeignModule kForeignModules[] = {
+    {"query_key_value", {"wq", "wk", "wv"}},
+    {"qkv_proj", {"wq", "wk", "wv"}},
+    {"Wqkv", {"wq", "wk", "wv"}},
+    {"W_pack", {"wq", "wk", "wv"}},
+    {"c_attn", {"wq", "wk", "wv"}},
+    {"query", {"wq"}},
+    {"key", {"wk"}},
+    {"value", {"wv"}},
+    {"dense", {"wo"}},
+    {"out_proj", {"wo"}},
+    {"c_proj", {"wo", "w2"}},
+    {"gate_up_proj", {"w1", "w3"}},
+    {"c_fc", {"w1", "w3"}},
+    {"fc1", {"w1", "w3"}},
+    {"fc_in", {"w1", "w3"}},
+    {"dense_h_to_4h", {"w1", "w3"}},
+    {"fc2", {"w2"}},
+    {"fc_out", {"w2"}},
+    {"dense_4h_to_h", {"w2"}},
+};
+
+std::string LastPart(const std::string& name) { return name.substr(name.rfind('.') + 1); }
+
+// Whether a pattern that is not one of ours can mean this parameter: by the end of its name ("wq"), by its
+// module in transformers, as in PEFT's target_modules ("q_proj"), or by that of another family ("c_attn").
 bool IsMeant(const std::string& pattern, const std::string& name, const std::string& module) {
   const std::string end = absl::StrCat("*.", pattern);
+  for (const ForeignModule& foreign : kForeignModules) {
+    if (LastPart(pattern) != foreign.theirs) continue;
+    if (std::count(foreign.ours.begin(), foreign.ours.end(), LastPart(name)) > 0) return true;
+  }
   return MatchesPattern(name, pattern) || MatchesPattern(name, end) || MatchesPattern(module, pattern) ||
          MatchesPattern(module, end);
 }

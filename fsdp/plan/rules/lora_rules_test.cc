@@ -201,6 +201,13 @@ TEST(LoraRules, SuggestsTargetsForNamesOfPeft) {
       {"llama3-8b", "wq", "'wq' matches no matrix; write '*.attention.wq'"},
       {"llama3-8b", "all-linear",
        "'all-linear' is not a pattern; leave targets out: by default all these matrices get an adapter"},
+      {"llama3-8b", "query_key_value",
+       "'query_key_value' matches no matrix; write '*.attention.wk', '*.attention.wq', '*.attention.wv'"},
+      {"llama3-8b", "transformer.h.*.attn.c_attn",
+       "'transformer.h.*.attn.c_attn' matches no matrix; write '*.attention.wk', '*.attention.wq', "
+       "'*.attention.wv'"},
+      {"llama3-8b", "c_proj", "'c_proj' matches no matrix; write '*.attention.wo', '*.ffn.w2'"},
+      {"llama3-8b", "dense_h_to_4h", "'dense_h_to_4h' matches no matrix; write '*.ffn.w1', '*.ffn.w3'"},
       {"deepseek-v3", "q_a_proj", "'q_a_proj' matches no matrix; write '*.attention.wq_a'"},
       {"deepseek-v3", "kv_a_proj_with_mqa",
        "'kv_a_proj_with_mqa' matches no matrix; write '*.attention.wkv_a'"},
