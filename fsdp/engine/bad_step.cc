@@ -28,7 +28,11 @@ Policy PolicyOf(const Spec& spec, const v1::BadStep& bad, TrainingState* state) 
   return {"train.on_nonfinite", spec.on_nonfinite.action, spec.on_nonfinite.max, &state->skipped_nonfinite};
 }
 
-std::string Advice(const Spec& spec) {
+std::string Advice(const Spec& spec, int64_t step) {
+  const bool loads = !spec.checkpoint.load.empty() || !spec.lora.base_model.empty();
+  if (step == 1 && loads)
+    return "check the weights that the job started from: notes in the ranks' logs name those with NaN or "
+           "infinite numbers";
   return absl::StrFormat(
       "lower optimizer.%s.lr, add warmup_steps, %sor let train.on_nonfinite skip such steps",
       spec.optimizer.kind == OptimizerKind::kAdamW ? "adamw" : "sgd",
@@ -64,7 +68,7 @@ absl::Status TakeBadStep(const Spec& spec, const v1::BadStep& bad, TrainingState
   switch (policy.action) {
     case StepAction::kStop: {
       const bool advises = bad.kind() != v1::BAD_STEP_KIND_SPIKE && !spec.scales_loss();
-      return EndRun(bad, false, advises ? absl::StrCat(message, "; ", Advice(spec)) : message);
+      return EndRun(bad, false, advises ? absl::StrCat(message, "; ", Advice(spec, bad.step())) : message);
     }
     case StepAction::kRewind:
       return EndRun(bad, true, message);

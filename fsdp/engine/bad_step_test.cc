@@ -42,6 +42,17 @@ TEST(BadStep, EndsTheRunByDefault) {
   EXPECT_THAT(state.skipped_nonfinite, IsEmpty());
 }
 
+// The learning rate does not affect the loss of the first step.
+TEST(BadStep, FirstStepBlamesLoadedWeights) {
+  Spec spec;
+  TrainingState state;
+  EXPECT_THAT(TakeBadStep(spec, Nonfinite(1), &state).message(), HasSubstr("; lower "));
+  spec.checkpoint.load = "/models/llama";
+  EXPECT_THAT(TakeBadStep(spec, Nonfinite(1), &state).message(),
+              HasSubstr("; check the weights that the job started from: notes in the ranks' logs name "));
+  EXPECT_THAT(TakeBadStep(spec, Nonfinite(2), &state).message(), HasSubstr("; lower "));
+}
+
 TEST(BadStep, RequestsRewind) {
   Spec spec;
   spec.on_nonfinite = {StepAction::kRewind, 3};

@@ -1,5 +1,6 @@
 #include "fsdp/engine/checkpoint_choice.h"
 
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 #include <absl/strings/strip.h>
@@ -23,6 +24,7 @@
 #include "fsdp/checkpoint/job/job_file.h"
 #include "fsdp/checkpoint/job/start_kind.h"
 #include "fsdp/comm/peer_lost.h"
+#include "fsdp/engine/error_cause.h"
 
 namespace fsdpd {
 namespace {
@@ -250,46 +252,64 @@ void PassOverLost(const std::string& lost, ChosenCheckpoint* chosen) {
   if (there) chosen->set_aside.push_back(lost);
 }
 
-// Classifies why this rank cannot read a checkpoint that rank 0 sees.
-std::string Unreadable(const absl::Status& status, int rank) {
-  const std::string what = absl::StrCat("rank ", rank, ": ", status.message());
-  // Rank 0 sees the file: another directory is mounted here, or the file server returned a stale listing.
-  if (absl::IsNotFound(status)) return EncodeError(absl::UnavailableError(what));
+// Classifies why this rank cannot read a checkpoint that rank 0 sees. A missing file of the job's own
+// checkpoints may be a stale listing of the file server, and may return. One of another program is a mistake
+// of the user.
+std::string Unreadable(const absl::Status& status, const ChosenCheckpoint& chosen, int rank) {
+  const std::string what = absl::StrCat(
+      "rank ", rank, ": ",
+      Exists(chosen.path) ? status.message()
+                          : absl::StrCat(chosen.path,
+                                         ": the directory does not exist on this node, and does on "
+                                         "that of rank 0; mount it on every node"));
+  if (absl::IsNotFound(status))
+    return EncodeError(chosen.own ? absl::UnavailableError(what) : absl::NotFoundError(what));
   if (IsDefectOfCheckpoint(status)) return absl::StrCat(kDamaged, Bounded(status.message()));
   if (absl::IsInternal(status)) return absl::StrCat(kUnread, Bounded(what));
   return EncodeError(absl::Status(status.code(), what));
 }
 
 // Safetensors have no checksums: checks what is visible without reading tensor data, on every rank.
-std::string CheckHf(const std::string& path, int rank) {
-  const absl::Status opened = OpenHfDirectory(path).status();
+std::string CheckHf(const ChosenCheckpoint& chosen, int rank) {
+  const absl::Status opened = OpenHfDirectory(chosen.path).status();
   if (opened.ok()) return kIntact;
   // The index names a file that does not exist.
   if (absl::IsNotFound(opened) && rank == 0) return absl::StrCat(kDamaged, Bounded(opened.message()));
-  return Unreadable(opened, rank);
+  return Unreadable(opened, chosen, rank);
 }
+
+bool IsHf(const std::string& path) { return !IsCheckpoint(path) && HasHfWeights(path); }
 
 // Verifies this rank's part of the files. Returns kIntact, kDamaged or kUnread plus the reason, or an encoded
 // error of this machine.
-std::string VerifyOwnFiles(const std::string& path, int rank, int world) {
+std::string VerifyOwnFiles(const ChosenCheckpoint& chosen, int rank, int world) {
   // Do not decide by the directory's local content: an empty directory is one that is not shared.
-  if (!IsCheckpoint(path) && HasHfWeights(path)) return CheckHf(path, rank);
-  const absl::StatusOr<DcpVerdict> verdict = VerifyDcp(path, kThreads, [] { return false; }, {rank, world});
-  if (!verdict.ok()) return Unreadable(verdict.status(), rank);
+  if (IsHf(chosen.path)) return CheckHf(chosen, rank);
+  const absl::StatusOr<DcpVerdict> verdict =
+      VerifyDcp(chosen.path, kThreads, [] { return false; }, {rank, world});
+  if (!verdict.ok()) return Unreadable(verdict.status(), chosen, rank);
   if (verdict->violations.empty()) return kIntact;
   const DcpViolation& first = verdict->violations[0];
   return absl::StrCat(kDamaged, Bounded(absl::StrCat(first.where, ": ", first.what)));
 }
 
-// The first answer, in rank order, that is not kIntact.
-absl::StatusOr<std::string> VerdictOf(Store* store, size_t round, int world) {
+// The first answer, in rank order, that is not kIntact. If all ranks check the same files, damage that only
+// some of them see is an error of a node.
+absl::StatusOr<std::string> VerdictOf(Store* store, size_t round, int world, bool same_files) {
   std::string verdict = kIntact;
+  int first = 0, intact = 0;
   for (int rank = 0; rank < world; ++rank) {
     FSDPD_ASSIGN_OR_RETURN(const std::string answer,
                            GetFrom(store, rank, CheckKey(round, rank), kLongestFileWait));
-    if (verdict == kIntact) verdict = answer;
+    intact += answer == kIntact ? 1 : 0;
+    if (verdict != kIntact) continue;
+    verdict = answer;
+    first = rank;
   }
-  return verdict;
+  absl::string_view why = verdict;
+  if (!same_files || intact == 0 || !absl::ConsumePrefix(&why, kDamaged)) return verdict;
+  return EncodeError(absl::DataLossError(
+      absl::StrCat("rank ", first, ": ", why, "; another rank reads an undamaged file of this name")));
 }
 
 // What rank 0 proposes in this round.
@@ -332,10 +352,10 @@ absl::StatusOr<std::optional<ChosenCheckpoint>> ChooseCheckpoint(const Spec& spe
     if (!chosen.own && !absl::ConsumePrefix(&path, kLoaded))
       return rank == 0 ? DecodeError(name) : OfPeer(DecodeError(name));
     chosen.path = std::string(path);
-    std::string answer = VerifyOwnFiles(chosen.path, rank, world);
+    std::string answer = VerifyOwnFiles(chosen, rank, world);
     FSDPD_RETURN_IF_ERROR(store->Set(CheckKey(round, rank), answer));
     if (rank == 0) {
-      FSDPD_ASSIGN_OR_RETURN(std::string verdict, VerdictOf(store, round, world));
+      FSDPD_ASSIGN_OR_RETURN(std::string verdict, VerdictOf(store, round, world, IsHf(chosen.path)));
       if (verdict == kIntact) {
         if (const absl::Status later = CheckLater(spec, job, *candidates, skipped_checkpoints, &chosen);
             !later.ok())
@@ -347,8 +367,13 @@ absl::StatusOr<std::optional<ChosenCheckpoint>> ChooseCheckpoint(const Spec& spe
     if (verdict == kIntact) return chosen;
     absl::string_view why = verdict;
     const bool unread = absl::ConsumePrefix(&why, kUnread);
-    if (!unread && !absl::ConsumePrefix(&why, kDamaged))
-      return verdict == answer ? DecodeError(verdict) : OfPeer(DecodeError(verdict));
+    if (!unread && !absl::ConsumePrefix(&why, kDamaged)) {
+      const absl::Status error = DecodeError(verdict);
+      const bool is_damaged_here = absl::StartsWith(answer, kDamaged);
+      if (verdict != answer && !is_damaged_here) return OfPeer(error);
+      const bool is_of_node = rank > 0 || is_damaged_here;
+      return is_of_node ? WithNodeFileCause(v1::ErrorClass::KIND_CONFIGURATION, error) : error;
+    }
     (unread ? skipped_checkpoints.unread : skipped_checkpoints.damaged).push_back(chosen.path);
     if (chosen.skipped_checkpoints.size() < kMaxStartNotes)
       chosen.skipped_checkpoints.push_back(absl::StrCat(DirectoryName(chosen.path), ": ", why));

@@ -15,6 +15,8 @@
 #include "fsdp/checkpoint/format/torch_save.h"
 #include "fsdp/checkpoint/hf/hf_store.h"
 #include "fsdp/checkpoint/job/job_directory.h"
+#include "fsdp/comm/peer_lost.h"
+#include "fsdp/engine/error_cause.h"
 
 namespace fsdpd {
 namespace {
@@ -277,7 +279,46 @@ TEST(CheckpointChoice, ReportsAnUnsharedHuggingFaceDirectory) {
   ASSERT_TRUE(store.Set("restore/0", "loaded " + loaded.File("elsewhere")).ok());
   ASSERT_TRUE(store.Set("restore/0/verdict", "error 14 over").ok());
   EXPECT_FALSE(ChooseCheckpoint(SpecOf("", loaded.path()), "job-1", 0, &store, 1).ok());
-  EXPECT_THAT(*store.Get("restore/0/1", absl::ZeroDuration()), StartsWith("error 14 rank 1: "));
+  EXPECT_EQ(*store.Get("restore/0/1", absl::ZeroDuration()),
+            absl::StrCat("error 5 rank 1: ", loaded.File("elsewhere"),
+                         ": the directory does not exist on this node, and does on that of rank 0; mount it "
+                         "on every node"));
+}
+
+// Each rank has its own copy.
+TEST(CheckpointChoice, BlamesTheNodeWithADamagedCopy) {
+  for (const int damaged : {0, 1}) {
+    const TempDir copies[2];
+    for (const TempDir& copy : copies) SaveHf(copy.path());
+    const std::string file = copies[damaged].File("model.safetensors");
+    fs::resize_file(file, fs::file_size(file) - 1);
+    Spec spec = SpecOf("", copies[0].path());
+    spec.mesh = Mesh::DataParallel(1, 2);
+    LocalStore stores[2];  // Messages are copied, so that rank 1 gets the path of its copy.
+    ASSERT_TRUE(stores[1].Set("restore/0", "loaded " + copies[1].path()).ok());
+    absl::Status errors[2];
+    std::vector<std::thread> ranks;
+    for (const int rank : {0, 1}) {
+      ranks.emplace_back(
+          [&, rank] { errors[rank] = ChooseCheckpoint(spec, "job-1", 0, &stores[rank], rank).status(); });
+    }
+    const auto copy = [&](int from, const std::string& key) {
+      const auto value = stores[from].Get(key, absl::Seconds(60));
+      ASSERT_TRUE(value.ok()) << value.status();
+      ASSERT_TRUE(stores[1 - from].Set(key, *value).ok());
+    };
+    copy(1, "restore/0/1");
+    copy(0, "restore/0/verdict");
+    for (std::thread& rank : ranks) rank.join();
+    for (const absl::Status& error : errors) {
+      EXPECT_EQ(error.code(), absl::StatusCode::kDataLoss) << error;
+      EXPECT_THAT(error.message(), StartsWith(absl::StrCat("rank ", damaged, ": ", file)));
+    }
+    EXPECT_TRUE(IsPeerLost(errors[1 - damaged]));
+    EXPECT_FALSE(IsPeerLost(errors[damaged]));
+    EXPECT_EQ(CauseOf(errors[damaged])->kind(), v1::ErrorClass::KIND_CONFIGURATION);
+    EXPECT_TRUE(CauseOf(errors[damaged])->node_only());
+  }
 }
 
 TEST(CheckpointChoice, MissingDirectoryErrorExplainsDownload) {

@@ -272,7 +272,7 @@ absl::Status RunRank(RankRun run) {
   for (const Restore* source : {start.restore.get(), start.base_model.get()}) {
     if (source == nullptr) continue;
     start.has_source = true;
-    start.restored.mutable_notes()->Add(source->notes().begin(), source->notes().end());
+    for (std::string& note : source->notes()) start.restored.add_notes(std::move(note));
   }
   // Open files would keep the disk space of a checkpoint that is removed later.
   start.restore.reset();

@@ -9,6 +9,7 @@
 #include <absl/strings/str_join.h>
 #include <absl/strings/str_split.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -99,6 +100,19 @@ absl::Status AdaptersError(const std::string& path, bool wanted) {
 bool HasModel(const std::string& path) {
   const absl::StatusOr<HfContents> contents = LoadHfContents(path);
   return contents.ok() && !contents->files.empty() && contents->files[0].name != kPeftWeightsName;
+}
+
+bool HasAdapterWeights(const std::string& path) {
+  return access(absl::StrCat(path, "/", kPeftWeightsName).c_str(), F_OK) == 0;
+}
+
+// Bits of the exponent are all set in infinities and NaN.
+bool IsFinite(const at::Tensor& values) {
+  constexpr uint32_t kExponent = 0x7f800000;
+  const auto* bits = reinterpret_cast<const uint32_t*>(values.const_data_ptr<float>());
+  uint32_t found = 0;  // No early exit: the compiler vectorizes the loop.
+  for (int64_t i = 0; i < values.numel(); ++i) found |= (bits[i] & kExponent) == kExponent ? 1 : 0;
+  return found == 0;
 }
 
 absl::Status DifferentJobError(const std::string& path, const char* what,
@@ -216,6 +230,11 @@ absl::Status Restore::CheckBaseModel(const BaseLabel& here) {
 // Adapters of PEFT.
 absl::Status Restore::OpenPeft(const std::string& path) {
   const absl::StatusOr<PeftConfig> read = PeftConfigOf(path);
+  if (absl::IsNotFound(read.status()) && HasAdapterWeights(path)) {
+    return absl::FailedPreconditionError(absl::StrCat(path, "/", kPeftConfigName,
+                                                      ": file does not exist; copy it from where PEFT saved ",
+                                                      kPeftWeightsName));
+  }
   if (absl::IsNotFound(read.status())) return AdaptersError(path, /*wanted=*/true);
   FSDPD_RETURN_IF_ERROR(read.status());
   if (read->dropout > 0)
@@ -280,9 +299,24 @@ InitialValues Restore::Initial() const {
   return [this](int unit, int param, int64_t begin, int64_t elements) {
     const UnitFacts& facts = plan_.model.units[unit];
     const std::string name = FullName(facts, facts.params[param]);
-    return foreign_ != nullptr ? ReadForeign(name, begin, elements)
-                               : ReadNative(MainKey(name), begin, elements);
+    const at::Tensor values =
+        foreign_ != nullptr ? ReadForeign(name, begin, elements) : ReadNative(MainKey(name), begin, elements);
+    if (!IsFinite(values)) {
+      MutexLock lock(&mutex_);
+      if (not_finite_.empty()) not_finite_ = name;
+    }
+    return values;
   };
+}
+
+std::vector<std::string> Restore::notes() const {
+  std::vector<std::string> notes = notes_;
+  MutexLock lock(&mutex_);
+  if (!not_finite_.empty()) {
+    notes.push_back(absl::StrCat(part_ == LoadedPart::kBaseModel ? "train.lora.base_model: " : "",
+                                 not_finite_, " contains NaN or infinite numbers"));
+  }
+  return notes;
 }
 
 at::Tensor Restore::ReadStored(const std::string& key, int64_t begin, int64_t elements) const {

@@ -36,8 +36,9 @@ class Restore {
 
   const TrainingState& state() const { return state_; }
 
-  // Differences to the saved run and state that is not loaded, for the user.
-  const std::vector<std::string>& notes() const { return notes_; }
+  // For the user: differences to the saved run, state that is not loaded, and a parameter that is not finite,
+  // among those that this rank has read.
+  std::vector<std::string> notes() const;
   // Adds a note for each token file that has changed since the checkpoint was saved. `here`:
   // RankData::Traits().
   void CompareData(const std::vector<std::string>& here);
@@ -88,6 +89,7 @@ class Restore {
 
   mutable Mutex mutex_;
   mutable absl::Status first_error_ ABSL_GUARDED_BY(mutex_);
+  mutable std::string not_finite_ ABSL_GUARDED_BY(mutex_);  // Name of the first such parameter.
 };
 
 }  // namespace fsdpd

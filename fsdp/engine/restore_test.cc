@@ -131,6 +131,33 @@ TEST(Restore, ReadsHuggingFaceParameters) {
             (std::vector<float>{15, 16, 17, 18}));
 }
 
+// Regression test: the first step failed with advice to lower the learning rate.
+TEST(Restore, NotesNumbersThatAreNotFinite) {
+  for (const float number :
+       {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+    const TempDir damaged;
+    std::vector<TestTensor> tensors = Theirs(TestPlan().spec.model);
+    reinterpret_cast<float*>(tensors[1].numbers.data())[7] = number;
+    WriteHf(damaged.path(), tensors);
+    const auto restore = Restore::Open(TestPlan(), damaged.path(), /*own=*/false);
+    ASSERT_TRUE(restore.ok()) << restore.status();
+    (*restore)->Initial()(1, 0, 0, 7);
+    EXPECT_THAT((*restore)->notes(), IsEmpty());
+    (*restore)->Initial()(1, 0, 5, 3);
+    EXPECT_THAT((*restore)->notes(), ElementsAre("layer.0.attention_norm contains NaN or infinite numbers"));
+  }
+}
+
+TEST(Restore, NamesAMissingPeftConfig) {
+  const TempDir dir;
+  std::ofstream(dir.File("adapter_model.safetensors")) << "x";
+  const Plan lora =
+      PlanOf(Changed([](v1::JobSpec* job) { job->mutable_train()->mutable_lora()->set_rank(2); }));
+  EXPECT_EQ(Error(lora, dir.path()), dir.File("adapter_config.json") +
+                                         ": file does not exist; copy it from where PEFT saved "
+                                         "adapter_model.safetensors");
+}
+
 TEST(Restore, NotesAMissingHuggingFaceConfig) {
   const TempDir dir;
   WriteHf(dir.path(), Theirs(TestPlan().spec.model));
