@@ -267,6 +267,8 @@ int ReadFlags(const CommandLine& line, ConversionOptions* conversion, Console* c
         absl::StrCat("--shard-bytes: invalid size '", line.shard_bytes, "'; use a positive size such as 5GB"),
         console);
   }
+  if (peft && line.shard_bytes != CommandLine().shard_bytes)
+    return ReportUsageError("--shard-bytes: is not supported with --to peft; remove --shard-bytes", console);
   conversion->file_bytes = *bytes;
   conversion->optimizer = !line.no_optimizer;
   conversion->resumes = true;

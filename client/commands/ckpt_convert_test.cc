@@ -230,6 +230,7 @@ TEST_F(CkptConvertTest, WritesAdaptersForPeft) {
   EXPECT_EQ(out_, absl::StrCat(out_directory_, ": 2 tensors, 128 B in 1 file, float32\n"));
   EXPECT_THAT(ReadFileOf(out_directory_ + "/adapter_config.json"),
               AllOf(HasSubstr("\"base_model_name_or_path\": \"/models/llama\""), HasSubstr("\"q_proj\"")));
+  EXPECT_EQ(Run({"diff", native_, out_directory_}), kExitOk) << out_ << err_;
   EXPECT_EQ(Run({"convert", out_directory_, dir_.File("again"), "--to", "peft"}), kExitUsage);
   EXPECT_THAT(err_, HasSubstr("out: is already a directory of PEFT; copy it"));
   EXPECT_EQ(Run({"convert", native_, dir_.File("again"), "--to", "hf"}), kExitUsage);
@@ -350,6 +351,8 @@ TEST_F(CkptConvertTest, RejectsInvalidFlags) {
   EXPECT_EQ(Run({"convert", hf_, native_, "--to", "gguf"}), kExitUsage);
   EXPECT_EQ(Run({"convert", hf_, native_, "--to", "hf", "--dtype", "int8"}), kExitUsage);
   EXPECT_EQ(Run({"convert", hf_, native_, "--to", "hf", "--shard-bytes", "many"}), kExitUsage);
+  EXPECT_EQ(Run({"convert", hf_, native_, "--to", "peft", "--shard-bytes", "1GB"}), kExitUsage);
+  EXPECT_THAT(err_, HasSubstr("--shard-bytes: is not supported with --to peft"));
   EXPECT_EQ(Run({"convert", hf_, native_, "--to", "fsdp_dtensor", "--dtype", "bfloat16"}), kExitUsage);
   EXPECT_THAT(err_, HasSubstr("float32; remove --dtype"));
   EXPECT_EQ(

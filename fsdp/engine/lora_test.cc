@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <string>
 #include <vector>
@@ -343,6 +345,17 @@ TEST_F(LoraCheckpoint, LoadsBaseModel) {
 }
 
 absl::Status ErrorOf(const v1::JobSpec& job) { return RunLocalJob(MakePlan(job, 0), {}).status(); }
+
+// Regression test: they stayed until an attempt could read the base model.
+TEST_F(LoraCheckpoint, RemovesFilesOfAnInterruptedSaveWithoutABaseModel) {
+  v1::JobSpec job = Saves("adapters", 3);
+  job.mutable_train()->mutable_lora()->set_base_model(dir_.File("nothing"));
+  std::filesystem::create_directories(Path("adapters", 3));
+  const std::string part = Path("adapters", 3) + "/__0_0.distcp.token.part";
+  std::ofstream(part) << "x";
+  EXPECT_THAT(ErrorOf(job).message(), HasSubstr("train.lora.base_model: no checkpoint at"));
+  EXPECT_FALSE(std::filesystem::exists(part));
+}
 
 TEST_F(LoraCheckpoint, RejectsOtherBaseAndFullCheckpoints) {
   Train(Saves("adapters", 3));

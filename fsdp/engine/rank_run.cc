@@ -146,9 +146,11 @@ absl::StatusOr<Start> FindRestore(const RankRun& run, bool* own) {
   return start;
 }
 
-absl::StatusOr<Start> FindStart(const RankRun& run) {
+// `directory`: null if the job saves nothing. It is cleared even if the base model cannot be read.
+absl::StatusOr<Start> FindStart(const RankRun& run, DirectoryLock* directory) {
   bool own = false;
   FSDPD_ASSIGN_OR_RETURN(Start start, FindRestore(run, &own));
+  if (directory != nullptr && run.rank == 0) FSDPD_RETURN_IF_ERROR(directory->Clear(start.set_aside));
   if (!run.plan->spec.lora.base_model.empty()) FSDPD_RETURN_IF_ERROR(FindBaseModel(run, own, &start));
   return start;
 }
@@ -254,8 +256,7 @@ absl::Status RunRank(RankRun run) {
     snapshot_memory = Snapshot::Allocate(plan.spec, plan.layout, {plan.spec.mesh, run.rank});
   }
   const absl::Time begin = run.clock->Now();  // After the wait for the lock, which reads nothing.
-  FSDPD_ASSIGN_OR_RETURN(Start start, FindStart(run));
-  if (directory != nullptr && run.rank == 0) FSDPD_RETURN_IF_ERROR(directory->Clear(start.set_aside));
+  FSDPD_ASSIGN_OR_RETURN(Start start, FindStart(run, directory.get()));
   if (run.local == nullptr) {
     FSDPD_ASSIGN_OR_RETURN(mesh, Connect(run));
   }

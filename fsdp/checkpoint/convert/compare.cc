@@ -16,6 +16,8 @@
 #include "fsdp/checkpoint/dcp/dcp_index.h"
 #include "fsdp/checkpoint/dcp/dcp_reader.h"
 #include "fsdp/checkpoint/format/number_cast.h"
+#include "fsdp/checkpoint/names/adapter_names.h"
+#include "fsdp/checkpoint/names/job_keys.h"
 
 namespace fsdpd {
 namespace {
@@ -34,11 +36,15 @@ struct Pair {
 
 using Pairs = std::map<std::string, Pair>;
 
-absl::Status AddSide(const TensorReader& reader, bool is_first, Pairs* pairs) {
+void AddTensors(const TensorReader& reader, bool is_first, Pairs* pairs) {
   for (size_t i = 0; i < reader.tensors().size(); ++i) {
     Pair& pair = (*pairs)[reader.tensors()[i].name];
     (is_first ? pair.first : pair.second) = static_cast<int64_t>(i);
   }
+}
+
+absl::Status AddSide(const TensorReader& reader, bool is_first, Pairs* pairs) {
+  AddTensors(reader, is_first, pairs);
   const auto* dcp = dynamic_cast<const DcpReader*>(&reader);
   if (dcp == nullptr) return absl::OkStatus();
   for (const DcpValue& value : dcp->index().values) {
@@ -150,8 +156,8 @@ absl::Status CompareParam(const Sources& sources, const NamedParam& param, Tenso
   return absl::OkStatus();
 }
 
-std::vector<std::string> LeftOut(const ParamSource& source, const TensorReader& reader) {
-  std::vector<std::string> names = source.left_out();
+// With the entries that are not tensors.
+std::vector<std::string> WithValues(std::vector<std::string> names, const TensorReader& reader) {
   const auto* dcp = dynamic_cast<const DcpReader*>(&reader);
   if (dcp == nullptr) return names;
   for (const DcpValue& value : dcp->index().values) names.push_back(value.name);
@@ -170,8 +176,65 @@ absl::StatusOr<Comparison> CompareParams(const Sources& sources, const TensorRea
                                     [&](size_t i) { return CompareParam(sources, params[i], &found[i]); }));
   Comparison comparison;
   comparison.of_parameters = true;
-  comparison.left_out_first = LeftOut(*sources.first, a);
-  comparison.left_out_second = LeftOut(*sources.second, b);
+  comparison.left_out_first = WithValues(sources.first->left_out(), a);
+  comparison.left_out_second = WithValues(sources.second->left_out(), b);
+  Divide(std::move(found), &comparison);
+  return comparison;
+}
+
+// ---- Comparison of LoRA adapters: of PEFT with those of a job.
+
+// By our name, in the order of the model. Empty if the names are equal on both sides.
+std::vector<std::pair<std::string, Pair>> AdaptersOf(const TensorReader& a, const TensorReader& b,
+                                                     const ModelConfig& model) {
+  if (!std::holds_alternative<LlamaConfig>(model)) return {};
+  Pairs stored;
+  for (const bool is_first : {true, false}) AddTensors(is_first ? a : b, is_first, &stored);
+  LoraConfig all;  // Names do not depend on the rank.
+  all.rank = 1;
+  std::vector<std::pair<std::string, Pair>> adapters;
+  bool renamed = false;
+  for (const NamedParam& param : AdapterParamsOf(model, all)) {
+    const Pair native = stored[MainKey(param.ours)], peft = stored[param.theirs];
+    const Pair both = {std::max(native.first, peft.first), std::max(native.second, peft.second), {}, {}};
+    if (both.first < 0 && both.second < 0) continue;
+    renamed |= (native.first < 0) != (native.second < 0) && (peft.first < 0) != (peft.second < 0);
+    adapters.emplace_back(param.ours, both);
+  }
+  if (!renamed) adapters.clear();
+  return adapters;
+}
+
+// Entries of one side, except for tensors that were compared.
+std::vector<std::string> LeftOut(const TensorReader& reader, const std::vector<int64_t>& compared) {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < reader.tensors().size(); ++i) {
+    if (std::count(compared.begin(), compared.end(), static_cast<int64_t>(i)) == 0)
+      names.push_back(reader.tensors()[i].name);
+  }
+  return WithValues(std::move(names), reader);
+}
+
+absl::StatusOr<Comparison> CompareAdapters(const std::vector<std::pair<std::string, Pair>>& adapters,
+                                           const TensorReader& a, const TensorReader& b, int threads,
+                                           const std::function<bool()>& stopped) {
+  std::vector<TensorDifference> found(adapters.size());
+  FSDPD_RETURN_IF_ERROR(ParallelFor(found.size(), threads, stopped, [&](size_t i) -> absl::Status {
+    found[i].name = adapters[i].first;
+    FSDPD_RETURN_IF_ERROR(Compare(a, b, adapters[i].second, &found[i]));
+    const bool is_compared = found[i].first == found[i].second || found[i].largest.has_value();
+    if (!is_compared) found[i].numbers = -1;
+    return absl::OkStatus();
+  }));
+  std::vector<int64_t> first, second;
+  for (const auto& [name, pair] : adapters) {
+    first.push_back(pair.first);
+    second.push_back(pair.second);
+  }
+  Comparison comparison;
+  comparison.of_parameters = true;
+  comparison.left_out_first = LeftOut(a, first);
+  comparison.left_out_second = LeftOut(b, second);
   Divide(std::move(found), &comparison);
   return comparison;
 }
@@ -190,6 +253,8 @@ absl::StatusOr<Comparison> CompareStores(const StoreToCompare& first, const Stor
   const TensorReader* const b = second.reader.get();
   std::string not_of_model;
   if (model.has_value()) {
+    if (const auto adapters = AdaptersOf(*a, *b, *model); !adapters.empty())
+      return CompareAdapters(adapters, *a, *b, threads, stopped);
     FSDPD_ASSIGN_OR_RETURN(const Sources sources, SourcesOf(first, second, *model, &not_of_model));
     if (sources.first != nullptr) return CompareParams(sources, *a, *b, *model, threads, stopped);
   }

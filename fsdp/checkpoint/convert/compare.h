@@ -6,7 +6,8 @@
 //
 // If the model is known and the two checkpoints name its parameters differently (param_match.h), the
 // parameters are compared instead, under our names, in our shapes and as float32: differences in layout, name
-// and type do not count then. All other entries are listed.
+// and type do not count then. All other entries are listed. The same applies to LoRA adapters of PEFT and of
+// a job.
 //
 // Errors: those of the readers, and CANCELLED.
 #pragma once

@@ -11,6 +11,7 @@
 
 #include "base/temp_dir.h"
 #include "fsdp/checkpoint/hf/hf_store.h"
+#include "fsdp/checkpoint/names/adapter_names.h"
 #include "fsdp/checkpoint/names/job_keys.h"
 #include "fsdp/checkpoint/names/param_match.h"
 #include "fsdp/checkpoint/names/tensor_names.h"
@@ -71,6 +72,36 @@ TEST_F(CompareTest, ReportsLargestDifference) {
   EXPECT_EQ(found.name, "w");
   EXPECT_EQ(found.largest, 8);
   EXPECT_EQ(found.numbers, 2);
+}
+
+TEST_F(CompareTest, ComparesAdaptersOfPeftWithThoseOfAJob) {
+  LoraConfig lora;
+  lora.rank = 2;
+  lora.targets = {"layer.0.attention.wq", "layer.1.ffn.w2"};
+  std::vector<TestTensor> ours, theirs;
+  for (const NamedParam& param : AdapterParamsOf(SmallLlama(), lora)) {
+    ours.push_back(MakeTestTensor(MainKey(param.ours), "float32", param.shape));
+    theirs.push_back(ours.back());
+    theirs.back().name = param.theirs;
+  }
+  ASSERT_EQ(ours.size(), 4u);
+  ours.push_back(Floats("optimizer.state.module.module.module.layer.0.attention.wq.lora_A.exp_avg", {1}));
+  const Comparison same = Compared(Write("ours", ours), Write("theirs", theirs), SmallLlama());
+  EXPECT_THAT(same.differences, IsEmpty());
+  EXPECT_EQ(same.equal, 4);
+  EXPECT_TRUE(same.of_parameters);
+  EXPECT_THAT(same.left_out_first, testing::Contains(ours.back().name));
+  reinterpret_cast<float*>(theirs[0].numbers.data())[1] += 2;
+  theirs.pop_back();
+  theirs[2].shape[0] -= 1;
+  theirs[2].numbers.resize(theirs[2].numbers.size() / ours[2].shape[0] * theirs[2].shape[0]);
+  const Comparison other = Compared(Write("other", theirs), dir_.File("ours"), SmallLlama());
+  ASSERT_EQ(other.differences.size(), 3u);
+  EXPECT_EQ(other.equal, 1);
+  EXPECT_EQ(other.differences[0].name, "layer.0.attention.wq.lora_A");
+  EXPECT_EQ(other.differences[0].largest, 2);
+  EXPECT_NE(other.differences[1].first, other.differences[1].second);
+  EXPECT_EQ(other.differences[2].first, "");
 }
 
 TEST_F(CompareTest, NansAreEqual) {
