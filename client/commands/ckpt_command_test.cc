@@ -119,7 +119,7 @@ TEST_F(CkptCommandTest, RejectsDirectoryWithoutCheckpoint) {
        {std::vector<std::string>{"ckpt", "inspect", dir_.File("empty")},
         std::vector<std::string>{"ckpt", "merge", dir_.File("empty"), dir_.File("merged")}}) {
     EXPECT_EQ(Run(words), kExitUsage);
-    EXPECT_THAT(err_, HasSubstr("empty: not a checkpoint: its adapters are in adapter_model.bin; save them"));
+    EXPECT_THAT(err_, HasSubstr("empty: not a checkpoint: adapters are in adapter_model.bin; save them"));
   }
   WriteFileOf(dir_.File("file"), "x");
   EXPECT_EQ(Run({"ckpt", "verify", dir_.File("file")}), kExitUsage);

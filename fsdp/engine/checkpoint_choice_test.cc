@@ -268,9 +268,9 @@ TEST(CheckpointChoice, ExplainsPeftDirectoriesThatCannotBeRead) {
   };
   fs::create_directory(loaded.File("first"));
   std::ofstream(loaded.File("first/adapter_config.json")) << "{}";
-  EXPECT_THAT(error(), HasSubstr("its adapters are in subdirectories (first); name one of them, "));
+  EXPECT_THAT(error(), HasSubstr("adapters are in subdirectories (first); name one of them, "));
   std::ofstream(loaded.File("adapter_model.bin")) << "x";
-  EXPECT_THAT(error(), HasSubstr("its adapters are in adapter_model.bin; save them with safe_serialization"));
+  EXPECT_THAT(error(), HasSubstr("adapters are in adapter_model.bin; save them with safe_serialization"));
 }
 
 TEST(CheckpointChoice, ReportsAnUnsharedHuggingFaceDirectory) {

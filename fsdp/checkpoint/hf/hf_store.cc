@@ -257,7 +257,7 @@ std::string PeftProblem(const std::string& directory) {
   };
   if (has(directory, kPeftWeightsName)) return "";
   if (has(directory, kPeftPickledName)) {
-    return absl::StrCat("its adapters are in ", kPeftPickledName,
+    return absl::StrCat("adapters are in ", kPeftPickledName,
                         "; save them with safe_serialization=True of PEFT's save_pretrained()");
   }
   std::vector<std::string> named;
@@ -271,7 +271,7 @@ std::string PeftProblem(const std::string& directory) {
   const std::string first = named[0];
   const size_t count = named.size();
   named.resize(std::min(count, kMaxNamedAdapters));
-  return Escaped(absl::StrCat("its adapters are in subdirectories (", absl::StrJoin(named, ", "),
+  return Escaped(absl::StrCat("adapters are in subdirectories (", absl::StrJoin(named, ", "),
                               count > named.size() ? ", ..." : "", "); name one of them, ", directory, "/",
                               first));
 }

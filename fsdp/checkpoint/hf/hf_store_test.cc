@@ -167,14 +167,13 @@ TEST_F(HfStoreTest, ExplainsPeftDirectoriesThatCannotBeRead) {
     WriteFileOf(dir_.File(absl::StrCat(name, "/adapter_config.json")), "{}");
   }
   EXPECT_EQ(PeftProblem(dir_.path()),
-            absl::StrCat("its adapters are in subdirectories (a, b); name one of them, ", dir_.path(), "/a"));
+            absl::StrCat("adapters are in subdirectories (a, b); name one of them, ", dir_.path(), "/a"));
   WriteFileOf(dir_.File("adapter_config.json"), "{}");
   WriteFileOf(dir_.File("adapter_model.bin"), "x");
   const auto pickled = OpenPeftDirectory(dir_.path());
-  EXPECT_EQ(pickled.status().message(),
-            absl::StrCat(dir_.path(),
-                         ": its adapters are in adapter_model.bin; save them with "
-                         "safe_serialization=True of PEFT's save_pretrained()"));
+  EXPECT_EQ(pickled.status().message(), absl::StrCat(dir_.path(),
+                                                     ": adapters are in adapter_model.bin; save them with "
+                                                     "safe_serialization=True of PEFT's save_pretrained()"));
   WriteFileOf(dir_.File("adapter_model.safetensors"), "x");
   EXPECT_EQ(PeftProblem(dir_.path()), "");
 }

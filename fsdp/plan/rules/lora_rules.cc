@@ -1,5 +1,4 @@
 // Rules of train.lora: its fields, and what it does not support.
-#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
@@ -144,13 +143,16 @@ bool IsNf4(const Facts& f) { return f.job.train().lora().base_type() == v1::BASE
 Findings ChecksBlocks(const Facts& f) {
   if (!IsNf4(f) || !f.llama().has_value() || !f.IsValid({"parallel"})) return {};
   const int64_t ranks = std::max<int64_t>(1, f.job.parallel().tensor());
-  for (const UnitFacts& unit : f.described_model().units) {
+  Spec spec;
+  spec.model = f.model();
+  spec.mesh = Mesh::DataParallel(1, ranks).WithTensor(ranks);
+  for (const UnitFacts& unit : DescribeSpec(spec).units) {
     for (const ParamFacts& param : unit.params) {
       if (!TakesAdapter(unit, param)) continue;
-      const bool columns = absl::EndsWith(param.name, ".wo") || absl::EndsWith(param.name, ".w2");
-      const int64_t stretch = columns && ranks > 1 ? param.shape[1] / ranks : param.elements() / ranks;
+      const bool columns = param.partition.is_partitioned() && param.partition.dim == 1;
+      const int64_t stretch = columns ? param.shape[1] : param.elements();
       if (stretch % kNf4Block == 0) continue;
-      return {{absl::StrCat(columns && ranks > 1 ? "a row of " : "", FullName(unit, param), " has ", stretch,
+      return {{absl::StrCat(columns ? "a row of " : "", FullName(unit, param), " has ", stretch,
                             " numbers on each rank, not a multiple of ", kNf4Block),
                "write base_type: compute, or change the sizes or parallel.tensor"}};
     }

@@ -93,7 +93,15 @@ TEST(LoraRules, ReportsFrozenAndTargetsTogether) {
 }
 
 TEST(LoraRules, AcceptsNf4WithTensorParallelismAndHsdp) {
-  EXPECT_EQ(ErrorsOf(OverTensor(/*intermediate_size=*/256)), std::set<std::string>());
+  v1::JobSpec split = OverTensor(/*intermediate_size=*/256);
+  EXPECT_EQ(ErrorsOf(split), std::set<std::string>());
+  // Both ranks have all 2 x 32 numbers of the keys, which are of one head.
+  v1::Llama* llama = split.mutable_model()->mutable_llama();
+  llama->set_hidden_size(32);
+  llama->set_head_size(2);
+  llama->set_heads(64);
+  llama->set_kv_heads(1);
+  EXPECT_EQ(ErrorsOf(split), std::set<std::string>());
   v1::JobSpec hsdp = Job();
   hsdp.mutable_train()->mutable_lora()->set_base_type(v1::BASE_TYPE_NF4);
   hsdp.mutable_resources()->set_ranks_per_node(4);
