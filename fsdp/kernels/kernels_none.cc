@@ -2,6 +2,7 @@
 // called.
 #include "base/check.h"
 #include "fsdp/kernels/adamw_kernel.h"
+#include "fsdp/kernels/adapted_swiglu.h"
 #include "fsdp/kernels/add_product.h"
 #include "fsdp/kernels/attention/join_attention.h"
 #include "fsdp/kernels/attention/normed_heads.h"
@@ -25,6 +26,8 @@ namespace fsdpd::kernels {
 Stream CurrentStream(int) { FSDPD_CHECK(false); }
 void SwigluForward(const void*, void*, int64_t, int64_t, DType, Stream) { FSDPD_CHECK(false); }
 void SwigluBackward(void*, void*, int64_t, int64_t, DType, Stream) { FSDPD_CHECK(false); }
+void AdaptedSwigluForward(const AdaptedSwigluArgs&, Stream) { FSDPD_CHECK(false); }
+void AdaptedSwigluBackward(const AdaptedSwigluArgs&, Stream) { FSDPD_CHECK(false); }
 bool TakesNormedHeads(const NormedHeadsArgs&) { FSDPD_CHECK(false); }
 bool TakesNormedHeads(const NormedHeadsBackwardArgs&) { FSDPD_CHECK(false); }
 void NormedHeadsForward(const NormedHeadsArgs&, Stream) { FSDPD_CHECK(false); }

@@ -164,7 +164,13 @@ at::Tensor NativeBlock::FfnOutput(SavedActivations* of) const {
   const SavedActivations& saved = *of;
   if (!HasExperts() && ReadsRounded({p_.w2}))
     return AddLinear(saved.middle, Fp8SwigluForward(saved.gate_up), WeightsOf({p_.w2}));
-  if (!HasExperts()) return AddProduct(saved.middle, SwigluForward(saved.gate_up), p_.w2, &of->w2_low);
+  if (!HasExperts()) {
+    const at::Tensor product =
+        SwigluAddsWide(GateUp(), p_.w2)
+            ? AdaptedSwigluForward(saved.gate_up, {WeightsOf(GateUp()), saved.gate_up_low})
+            : SwigluForward(saved.gate_up);
+    return AddProduct(saved.middle, product, p_.w2, &of->w2_low);
+  }
   const at::Tensor& ends = LocalEnds(saved.routing, saved.dispatch);
   at::Tensor rows = WeighedSwigluForward(saved.gate_up, saved.dispatch.weights, ends);
   rows = ExpertsOfRows(rows, ends, p_.w2);
@@ -367,9 +373,16 @@ at::Tensor NativeBlock::FfnBackward(const at::Tensor& grad, BackwardCall* call,
   if (ReadsRounded({p_.w2}) && ReadsRounded(GateUp())) return Fp8FfnBackward(grad, call, saved);
   at::Tensor grad_sum = TokenParts(&context()).PartsWithOwn(grad);
   AdapterBackward adapters = AdapterBackwardOf({p_.w2}, std::move(saved->w2_low), call->grads);
-  at::Tensor product = ProductBackward(grad_sum, p_.w2, &adapters);  // Its gradient, until SwigluBackward.
-  at::Tensor gate_up = std::move(saved->gate_up);                    // Gradients after it.
-  SwigluBackward(product, gate_up);
+  const bool adds_wide = SwigluAddsWide(GateUp(), p_.w2);
+  at::Tensor product =
+      ProductBackward(grad_sum, p_.w2, &adapters, adds_wide);  // Its gradient, until SwiGLU's.
+  at::Tensor gate_up = std::move(saved->gate_up);              // Gradients after it.
+  if (adds_wide) {
+    AdaptedSwigluBackward(product, gate_up, {WeightsOf(GateUp()), saved->gate_up_low},
+                          {WeightsOf({p_.w2}), adapters.grad_low});
+  } else {
+    SwigluBackward(product, gate_up);
+  }
   AddOverlapped({std::move(grad_sum), std::move(product), {p_.w2}, {}, std::move(adapters.grad_low)}, call);
   at::Tensor grad_middle = NormedBackward(grad, {std::move(gate_up)}, saved->middle,
                                           {&saved->ffn_rstd, &saved->gate_up_low}, FfnInputs(), call);

@@ -95,7 +95,7 @@ class NativeBlock : public NativeProducts {
     Routing routing;
     TokenDispatch dispatch;
     at::Tensor shared_gate_up;  // Of the shared expert, [tokens x 2 of its width].
-    at::Tensor gate_up;         // [tokens (with experts: rows) x 2 intermediate]
+    at::Tensor gate_up;         // [tokens (with experts: rows) x 2 intermediate], see SwigluAddsWide.
     // Of the adapters (LoraAdapters). Every recompute mode saves those of w2, because backward does not
     // repeat the products of w2.
     at::Tensor qkv_low;
@@ -112,7 +112,9 @@ class NativeBlock : public NativeProducts {
   std::vector<int> QkvBiases() const;
   NormedParams AttentionInputs() const { return {p_.attention_norm, Qkv(), QkvBiases()}; }
   std::vector<int> GateUp() const { return {p_.w1, p_.w3}; }
-  NormedParams FfnInputs() const { return {p_.ffn_norm, GateUp(), /*biases=*/{}}; }
+  NormedParams FfnInputs() const {
+    return {p_.ffn_norm, GateUp(), /*biases=*/{}, SwigluAddsWide(GateUp(), p_.w2)};
+  }
   std::vector<int> SharedGateUp() const { return {p_.shared_w1, p_.shared_w3}; }
   bool HasExperts() const { return p_.router >= 0; }
   bool HasShared() const { return p_.shared_w1 >= 0; }  // A shared expert.

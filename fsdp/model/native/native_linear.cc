@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "fsdp/kernels/adapted_swiglu.h"
 #include "fsdp/kernels/add_product.h"
 #include "fsdp/model/native/native_fp8.h"
 #include "fsdp/model/native/native_ops.h"
@@ -158,6 +159,28 @@ void PlainBackwardInto(const at::Tensor& grad_out, const Matrices& matrices, boo
   }
 }
 
+// `matrix`: [width x rank], possibly a transposed view; undefined: no addend. Its columns of `low` start at
+// `begin`.
+kernels::LowRankAddend AddendOf(const at::Tensor& low, int64_t begin, const at::Tensor& matrix) {
+  if (!matrix.defined()) return {};
+  const at::Tensor own = low.narrow(1, begin, matrix.size(1));
+  FSDPD_CHECK(own.stride(1) == 1);
+  return {own.const_data_ptr(), own.stride(0),    matrix.const_data_ptr(),
+          matrix.stride(0),     matrix.stride(1), matrix.size(1)};
+}
+
+kernels::AdaptedSwigluArgs SwigluArgsOf(const at::Tensor& product, const at::Tensor& gate_up,
+                                        const WithLow& of) {
+  FSDPD_CHECK(product.is_contiguous() && gate_up.is_contiguous());
+  kernels::AdaptedSwigluArgs args = {gate_up.data_ptr(), product.data_ptr(), product.size(0),
+                                     product.size(1)};
+  if (!of.weights.adapted()) return args;
+  const Matrices& b = of.weights.adapters.b;
+  args.gate = AddendOf(of.low, 0, b[0]);
+  args.up = AddendOf(of.low, args.gate.rank, b[1]);
+  return args;
+}
+
 }  // namespace
 
 at::Tensor AsOne(const Matrices& matrices) {
@@ -225,8 +248,8 @@ Weights Transposed(Weights weights) {
 void LinearForwardInto(const at::Tensor& x, const Weights& weights, const Matrices& biases, at::Tensor into,
                        const at::Tensor& low) {
   if (weights.in_fp8()) return LinearForwardInto(Fp8Rows(x), weights, biases, into);
-  if (!weights.adapted()) return PlainForwardInto(x, weights.plain, biases, /*accumulate=*/false, into);
-  LowInto(x, weights, low);
+  if (weights.adapted()) LowInto(x, weights, low);
+  if (!weights.adds_wide()) return PlainForwardInto(x, weights.plain, biases, /*accumulate=*/false, into);
   AdaptersForwardInto(low, weights, biases, into);
   PlainForwardInto(x, weights.plain, /*biases=*/{}, /*accumulate=*/true, into);
 }
@@ -273,11 +296,9 @@ void LinearBackwardInto(const at::Tensor& grad_out, const Weights& weights, at::
                         const AdapterBackward& adapters) {
   FSDPD_CHECK(grad_out.size(1) == weights.all_outputs());
   if (weights.in_fp8()) return LinearBackwardInto(Fp8Rows(grad_out, weights.fp8.scales), weights, into);
-  if (weights.adapted()) {
-    NarrowBackward(grad_out, weights, adapters);
-    at::mm_out(into, adapters.grad_low, AllA(weights.adapters));
-  }
-  PlainBackwardInto(grad_out, weights.plain, /*accumulate=*/weights.adapted(), into);
+  if (weights.adapted()) NarrowBackward(grad_out, weights, adapters);
+  if (weights.adds_wide()) at::mm_out(into, adapters.grad_low, AllA(weights.adapters));
+  PlainBackwardInto(grad_out, weights.plain, /*accumulate=*/weights.adds_wide(), into);
 }
 
 void LinearBackwardInto(const Fp8& grad_out, const Weights& weights, at::Tensor into) {
@@ -332,6 +353,30 @@ void LinearGradsInto(const Fp8& grad_out, const Fp8& x, const std::vector<int64_
     if (into[i].defined()) product(grad_out.Part(begin, outputs[i]), into[i]);
     begin += outputs[i];
   }
+}
+
+bool TakesAdaptedSwiglu(const Weights& gate_up, const Weights& down) {
+  if (gate_up.in_fp8() || down.in_fp8() || !(gate_up.adapted() || down.adapted())) return false;
+  int64_t rank = 0;
+  for (const Weights* weights : {&gate_up, &down}) {
+    for (const at::Tensor& a : Defined(weights->adapters.a)) rank = std::max(rank, a.size(0));
+  }
+  const at::Tensor& matrix = gate_up.plain[0];
+  return matrix.is_cuda() && kernels::TakesAdaptedSwiglu(matrix.size(0), rank, DTypeOf(matrix.scalar_type()));
+}
+
+at::Tensor AdaptedSwigluForward(const at::Tensor& gate_up, const WithLow& of) {
+  at::Tensor product = at::empty({gate_up.size(0), gate_up.size(1) / 2}, gate_up.options());
+  kernels::AdaptedSwigluForward(SwigluArgsOf(product, gate_up, of),
+                                kernels::CurrentStream(gate_up.get_device()));
+  return product;
+}
+
+void AdaptedSwigluBackward(const at::Tensor& grad_product, const at::Tensor& gate_up, const WithLow& of,
+                           const WithLow& down) {
+  kernels::AdaptedSwigluArgs args = SwigluArgsOf(grad_product, gate_up, of);
+  if (down.weights.adapted()) args.grad_product = AddendOf(down.low, 0, down.weights.adapters.a[0].t());
+  kernels::AdaptedSwigluBackward(args, kernels::CurrentStream(gate_up.get_device()));
 }
 
 }  // namespace fsdpd

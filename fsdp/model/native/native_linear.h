@@ -25,11 +25,12 @@ using Matrices = std::vector<at::Tensor>;  // [outputs x inputs] each.
 //
 // The narrow products scale x A^T (`low`) and scale grad_out B (`grad_low`) of all adapters are columns of
 // one tensor [rows x sum of ranks], so that the input is read once if the A are adjacent. The wide products
-// are computed first, and the products of the matrices are added to them.
+// low B^T and grad_low A are computed first, and the products of the matrices are added to them.
 struct LoraAdapters {
   Matrices a;  // [rank x inputs] each, one per matrix; undefined for a matrix without an adapter. Likewise b.
   Matrices b;  // [outputs x rank] each.
   double scale = 0;
+  bool narrow_only = false;  // The caller adds the wide products, for example in SwiGLU.
 
   int64_t ranks() const;  // The sum.
 };
@@ -49,6 +50,7 @@ struct Weights {
   int64_t all_outputs() const;
   int64_t inputs() const { return in_fp8() ? fp8.values.size(1) : plain[0].size(1); }
   bool adapted() const { return adapters.ranks() > 0; }
+  bool adds_wide() const { return adapted() && !adapters.narrow_only; }
   // Uninitialized memory for `low` or `grad_low` of these rows; undefined without adapters.
   at::Tensor EmptyLow(const at::Tensor& rows) const;
 };
@@ -113,5 +115,23 @@ void AdapterInputGradsInto(const at::Tensor& grad_low, const at::Tensor& x, bool
 // Gradients of the matrices, from the Fp8Columns of both operands.
 void LinearGradsInto(const Fp8& grad_out, const Fp8& x, const std::vector<int64_t>& outputs, bool accumulate,
                      const Matrices& into);
+
+// ---- SwiGLU between matrices with adapters, on CUDA. It adds the wide products while it reads gate and up,
+// and in the backward the gradient of its output; the products of the matrices are then `narrow_only`. The
+// sums are not rounded, and the backward repeats them with the same bits.
+
+// Weights, and `low` of their product or `grad_low` of its backward; undefined if no matrix has an adapter.
+struct WithLow {
+  const Weights& weights;
+  const at::Tensor& low;
+};
+
+bool TakesAdaptedSwiglu(const Weights& gate_up, const Weights& down);
+// `of`: the weights of gate and up.
+at::Tensor AdaptedSwigluForward(const at::Tensor& gate_up, const WithLow& of);
+// As SwigluBackward (native_ops.h): overwrites gate_up with the gradient of the sums, and `grad_product` with
+// the product.
+void AdaptedSwigluBackward(const at::Tensor& grad_product, const at::Tensor& gate_up, const WithLow& of,
+                           const WithLow& down);
 
 }  // namespace fsdpd

@@ -222,6 +222,19 @@ TEST(NativeLinear, AdaptersAddToTheirMatrices) {
   }
 }
 
+TEST(NativeLinear, NarrowOnlyLeavesOutTheWideProducts) {
+  const at::Tensor x = at::randn({6, kInputs}), grad = at::randn({6, 8});
+  Weights weights(InARow(0), TwoAdapters(0));
+  AdapterBackward all = {{}, weights.EmptyLow(x), weights.adapters.b}, narrow = all;
+  LinearForward(x, weights, {}, &all.low);
+  LinearBackward(grad, weights, all);
+  narrow.grad_low = weights.EmptyLow(x);
+  weights.adapters.narrow_only = true;
+  ExpectNear(LinearForward(x, weights, {}, &narrow.low), LinearForward(x, weights.plain));
+  ExpectNear(LinearBackward(grad, weights, narrow), LinearBackward(grad, weights.plain));
+  ExpectNear(narrow.low, all.low);
+}
+
 TEST(NativeLinear, AdaptersHaveTheGradientsOfMergedMatrices) {
   const at::Tensor x = at::randn({6, kInputs}), grad = at::randn({6, 8});
   for (const int64_t padding : {0, 3}) {

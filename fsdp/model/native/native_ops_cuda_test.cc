@@ -8,6 +8,7 @@
 #include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <limits>
 #include <utility>
@@ -110,6 +111,51 @@ TEST_P(NativeOpsCuda, SwigluEqualsCpu) {
     SwigluBackward(Exact(grad), exact);
     ExpectNear(cuda, exact);
     EXPECT_TRUE(cuda_grad.equal(product));
+  }
+}
+
+// Adapters of gate, up and down, or of one of them.
+TEST_P(NativeOpsCuda, AdaptedSwigluEqualsSeparateProducts) {
+  struct Case {
+    int64_t rows, width, rank;
+  };
+  for (const auto& [rows, width, rank] : {Case{0, 8, 8}, Case{1, 8, 1}, Case{37, 40, 3}, Case{130, 264, 8},
+                                          Case{300, 136, 16}, Case{65, 72, 32}}) {
+    for (const int adapted : {7, 1, 2, 4}) {
+      SCOPED_TRACE(::testing::Message() << rows << "x" << width << " rank " << rank << " of " << adapted);
+      const at::Tensor gate_up = Random({rows, 2 * width}), grad = Random({rows, width}),
+                       b = Random({2, width, rank}), a = Random({rank, width}),
+                       narrow = Random({rank, width}), matrix = at::empty({width, 8}, b.options());
+      LoraAdapters adapters;
+      for (const int i : {0, 1}) {
+        adapters.a.push_back((adapted >> i & 1) != 0 ? narrow.cuda() : at::Tensor());
+        adapters.b.push_back((adapted >> i & 1) != 0 ? b[i].cuda() : at::Tensor());
+      }
+      const Weights of({matrix.cuda(), matrix.cuda()}, adapters);
+      Weights down(Matrices{matrix.t().contiguous().cuda()});
+      if (adapted >= 4) down = {{down.plain[0]}, {{a.cuda()}, {matrix.cuda()}, 1}};
+      ASSERT_EQ(TakesAdaptedSwiglu(of, down), GetParam() == at::kBFloat16);
+      if (GetParam() != at::kBFloat16) continue;
+
+      const at::Tensor low = Random({rows, std::max<int64_t>(of.adapters.ranks(), 1)}),
+                       grad_low = Random({rows, rank});
+      const at::Tensor exact = Exact(gate_up), exact_grad = Exact(grad);
+      int64_t begin = 0;
+      for (const int i : {0, 1}) {
+        if ((adapted >> i & 1) == 0) continue;
+        exact.narrow(1, i * width, width).addmm_(Exact(low).narrow(1, begin, rank), Exact(b[i]).t());
+        begin += rank;
+      }
+      if (adapted >= 4) exact_grad.addmm_(Exact(grad_low), Exact(a));
+      const at::Tensor cuda = gate_up.cuda(), cuda_grad = grad.cuda(), cuda_low = low.cuda();
+      const at::Tensor product = AdaptedSwigluForward(cuda, {of, cuda_low});
+      ExpectNear(product, SwigluForward(exact));
+      EXPECT_TRUE(cuda.cpu().equal(gate_up));
+      AdaptedSwigluBackward(cuda_grad, cuda, {of, cuda_low}, {down, grad_low.cuda()});
+      SwigluBackward(exact_grad, exact);
+      ExpectNear(cuda, exact);
+      EXPECT_TRUE(cuda_grad.equal(product));
+    }
   }
 }
 

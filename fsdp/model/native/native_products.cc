@@ -113,7 +113,8 @@ at::Tensor NativeProducts::AddProduct(const at::Tensor& residual, const at::Tens
 
 at::Tensor NativeProducts::NormedProduct(const at::Tensor& x, const NormedParams& params,
                                          const NormedSaved& saved) const {
-  const Weights weights = WeightsOf(params.matrices);
+  Weights weights = WeightsOf(params.matrices);
+  weights.adapters.narrow_only = params.narrow_only;
   const Matrices biases = ParamsOf(params.biases);
   const auto capacity = [&](int64_t rows) { return at::empty({rows, weights.all_outputs()}, x.options()); };
   if (ReadsRounded(params.matrices)) {
@@ -144,9 +145,10 @@ AdapterBackward NativeProducts::AdapterBackwardOf(const std::vector<int>& matric
   return {std::move(low), std::move(grad_low), std::move(b_into), grads.accumulate};
 }
 
-at::Tensor NativeProducts::ProductBackward(const at::Tensor& grad_sum, int matrix,
-                                           AdapterBackward* adapters) const {
-  const Weights weights = Transposed(WeightsOf({matrix}));
+at::Tensor NativeProducts::ProductBackward(const at::Tensor& grad_sum, int matrix, AdapterBackward* adapters,
+                                           bool narrow_only) const {
+  Weights weights = Transposed(WeightsOf({matrix}));
+  weights.adapters.narrow_only = narrow_only;
   at::Tensor grad = at::empty({grad_sum.size(0), weights.inputs()}, grad_sum.options());
   TokenParts(&context()).Gather(grad_sum, [&](int64_t begin, int64_t rows) {
     LinearBackwardInto(grad_sum.narrow(0, begin, rows), weights, grad.narrow(0, begin, rows),

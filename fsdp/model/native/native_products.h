@@ -46,6 +46,7 @@ class NativeProducts : public NativeUnit {
     int norm;
     std::vector<int> matrices;
     std::vector<int> biases;
+    bool narrow_only = false;  // LoraAdapters::narrow_only of NormedProduct.
   };
   // The gradient of the matrices' outputs: plain, or already FP8.
   struct OutputGrads {
@@ -82,7 +83,13 @@ class NativeProducts : public NativeUnit {
   // residual + x matrix^T, summed over the tensor-parallel shards of both.
   at::Tensor AddProduct(const at::Tensor& residual, const at::Tensor& x, int matrix, at::Tensor* low) const;
   // The gradient of x of the product x matrix^T, for all tokens. `grad_sum` initially has this rank's tokens.
-  at::Tensor ProductBackward(const at::Tensor& grad_sum, int matrix, AdapterBackward* adapters) const;
+  at::Tensor ProductBackward(const at::Tensor& grad_sum, int matrix, AdapterBackward* adapters,
+                             bool narrow_only = false) const;
+  // Whether SwiGLU between dense matrices adds the wide products of their adapters: those of gate and up, and
+  // in the backward that of the input's gradient of `down`. Gate and up are then saved without them.
+  bool SwigluAddsWide(const std::vector<int>& gate_up, int down) const {
+    return TakesAdaptedSwiglu(WeightsOf(gate_up), WeightsOf({down}));
+  }
   // From the gradient of the matrices' outputs to the gradient of the norm's input x. `grad` is the gradient
   // that reaches x over the residual connection.
   at::Tensor NormedBackward(const at::Tensor& grad, OutputGrads grad_outputs, const at::Tensor& x,
