@@ -26,14 +26,14 @@ def test_commands_of_page_work(page, tmp_path):
 @pytest.mark.timeout(600)
 def test_tutorials_run_in_one_directory(tmp_path):
     """Regression: files of laptop.md made the job of python.md fail, and its program raised an IndexError."""
-    laptop, huggingface, python = (f"docs/tutorials/{name}.md" for name in ("laptop", "huggingface", "python"))
-    assert {laptop, huggingface, python} == {page for page in RUN if page in pages.with_coordinators()}, "add the new one"
-    with pages.Reader(laptop, tmp_path / "clone") as reader:
-        for page in (laptop, huggingface, python):
+    tutorials = [f"docs/tutorials/{name}.md" for name in ("laptop", "huggingface", "chats", "python")]
+    assert set(tutorials) == {page for page in RUN if page in pages.with_coordinators()}, "add the new one"
+    with pages.Reader(tutorials[0], tmp_path / "clone") as reader:
+        for page in tutorials:
             reader.turn_to(page)
             output = reader.run(timeout_s=180, changed=lambda text: re.sub(r"^rm -r \S+$", ":", text, flags=re.MULTILINE))
             assert not pages.never_said(page, output), output
-        assert {path.name for path in reader.directory.glob("try*")} == {"try", "try-hf", "try-python"}
+        assert {path.name for path in reader.directory.glob("try*")} == {"try", "try-hf", "try-chats", "try-python"}
 
 
 def test_detects_output_that_no_command_printed():

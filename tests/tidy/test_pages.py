@@ -9,7 +9,7 @@ from harness.programs import ROOT
 
 # Number of blocks without a test, by page. Add new ones here, so that they are noticed.
 NOT_RUN = {"README.md": 2, "docs/data.md": 2, "docs/deploy.md": 3, "docs/fsdpctl.md": 1, "docs/library.md": 2, "docs/migrate.md": 1, "docs/pytorch_models.md": 1, "docs/slurm.md": 1, "docs/transformers_models.md": 1,
-           "docs/tutorials/huggingface.md": 2, "docs/tutorials/kubernetes.md": 2, "docs/tutorials/laptop.md": 1, "docs/tutorials/python.md": 1,
+           "docs/tutorials/chats.md": 1, "docs/tutorials/huggingface.md": 2, "docs/tutorials/kubernetes.md": 2, "docs/tutorials/laptop.md": 1, "docs/tutorials/python.md": 1,
            "tests/sim/README.md": 1}
 # Plug-in programs of fsdpctl, and the placeholder for any of them. Their own tests check their arguments.
 PLUGINS = ("data", "model", "NAME")
@@ -93,7 +93,7 @@ def test_a_misspelt_command_or_flag_is_found():
 def test_each_tutorial_has_its_own_directory():
     """The nightly tests run them all in one clone (integration/test_pages.py)."""
     directories = pages.with_coordinators()
-    assert len(directories) == 3 and len(set(directories.values())) == 3, directories
+    assert len(directories) == 4 and len(set(directories.values())) == 4, directories
     for page, state in directories.items():
         directory = state.split("/")[0]
         others = [block.file for block in pages.blocks(page) if block.file and block.file.split("/")[0] != directory]
