@@ -127,12 +127,14 @@ absl::StatusOr<Plan> AcceptedPlan(const v1::RankLaunch& launch, bool by_all) {
   return by_all ? WithFileCause(kKind, /*by_all=*/true, plan.status()) : WithNodeCause(kKind, plan.status());
 }
 
-// Replaces train.epochs, which only this rank's files translate into steps, by train.steps.
-absl::StatusOr<v1::RankLaunch> WithSteps(v1::RankLaunch launch) {
+// Replaces train.epochs, which only the nodes' files translate into steps, by train.steps.
+absl::StatusOr<v1::RankLaunch> WithSteps(v1::RankLaunch launch, Store* store) {
   v1::Train* const train = launch.mutable_spec()->mutable_train();
   if (!train->has_epochs()) return launch;
   FSDPD_ASSIGN_OR_RETURN(const Plan plan, AcceptedPlan(launch, /*by_all=*/false));
-  FSDPD_ASSIGN_OR_RETURN(const int64_t steps, StepsOfEpochs(plan.spec, train->epochs()));
+  const bool one_node = launch.spec().resources().nodes() == 1;
+  FSDPD_ASSIGN_OR_RETURN(const int64_t steps,
+                         AgreeOnSteps(store, launch.rank(), plan.spec, train->epochs(), one_node));
   LogInfo("computed steps epochs=%g steps=%d", train->epochs(), steps);
   train->clear_epochs();
   train->set_steps(steps);
@@ -262,10 +264,10 @@ absl::Status SendTimeline(const v1::StepTimeline& timeline, RankChannel* channel
 absl::Status RunJob(const v1::RankLaunch& received, FlightRecorder* flight, StepTraces* traces,
                     RankChannel* channel, Ending* ending) {
   StopSignal* const stop = &ending->stop;
-  FSDPD_ASSIGN_OR_RETURN(const v1::RankLaunch launch, WithSteps(received));
+  RaiseOpenFiles();  // For token files; and CPU ranks have two connections to each peer in each group.
+  FSDPD_ASSIGN_OR_RETURN(const v1::RankLaunch launch, WithSteps(received, channel));
   FSDPD_ASSIGN_OR_RETURN(const Plan plan, AcceptedPlan(launch, received.spec().train().has_epochs()));
   for (const std::string& row : ConfigTable(plan, launch)) Log(Severity::kInfo, row);
-  RaiseOpenFiles();  // CPU ranks have two connections to each peer in each group.
   PrepareHost(plan.spec.device, launch.device());
   RankRun run;
   run.plan = &plan;

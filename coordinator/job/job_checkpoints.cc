@@ -134,14 +134,20 @@ void RecordUnreported(const v1::RestoredCheckpoint& restored, absl::Time now, v1
   job->set_checkpoint_attempt_uncounted(job->rewinds_since_checkpoint() + job->drains_since_checkpoint() > 0);
 }
 
+// Whether the job may have this step. The steps of train.epochs are unknown until a rank has reported them.
+bool MayHaveStep(int64_t step, const v1::Job& job) {
+  const v1::Train train = FilledSpec(job).train();
+  return train.has_epochs() || step <= train.steps();
+}
+
 }  // namespace
 
 bool CanHaveSaved(const v1::SavedCheckpoint& saved, const v1::Job& job) {
-  return saved.step() >= 1 && saved.step() <= FilledSpec(job).train().steps();
+  return saved.step() >= 1 && MayHaveStep(saved.step(), job);
 }
 
 bool CanHaveRestored(const v1::RestoredCheckpoint& restored, const v1::Job& job) {
-  return restored.step() >= 0 && restored.step() <= FilledSpec(job).train().steps();
+  return restored.step() >= 0 && MayHaveStep(restored.step(), job);
 }
 
 bool TakeSaved(const v1::SavedCheckpoint& saved, absl::Time now, v1::Job* job) {

@@ -139,11 +139,14 @@ void AttemptReports::OnRankZeroReady(const std::string& node, const v1::RankRead
   const AttemptRef& ref = facts->ref;
   if (!parts_.attempts->IsCurrent(ref)) return;
   LiveJob& live = parts_.jobs->At(ref.job);
+  if (ready.epoch_samples() > 0 && ready.epoch_samples() != live.job.epoch_samples()) {
+    KeepSteps(ready.steps(), &live.job);
+    live.job.set_epoch_samples(ready.epoch_samples());
+    parts_.jobs->ShowUnsaved(&live);
+  }
   const v1::RestoredCheckpoint* restored = ready.has_restored() ? &ready.restored() : nullptr;
   if (restored != nullptr && !CanHaveRestored(*restored, live.job))
     return RefuseCheckpoint(node, restored->step(), facts);
-  KeepSteps(ready.steps(), &live.job);
-  if (ready.epoch_samples() > 0) live.job.set_epoch_samples(ready.epoch_samples());
   if (!TakeStart(restored, parts_.clock->Wall(), &live.job)) return;
   LogInfo("attempt started job=%s attempt=%d after_step=%d path=%s", ref.job, ref.attempt,
           live.job.restored().step(), live.job.restored().path());

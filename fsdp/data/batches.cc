@@ -1,6 +1,7 @@
 #include "fsdp/data/batches.h"
 
 #include <ATen/ops/empty.h>
+#include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 
 #include <algorithm>
@@ -51,15 +52,26 @@ void AddPackingNote(const char* field, size_t index, const TokenReader& reader,
                                    packed->samples(), 100 * packed->padding()));
 }
 
-void AddWarning(const char* field, size_t index, const TokenReader& reader, const DataConfig& data,
-                std::vector<std::string>* warnings) {
-  const PackedDocuments* const packed = reader.documents();
-  if (packed == nullptr || packed->too_long() == 0) return;
-  warnings->push_back(absl::StrFormat(
-      "%s[%d].path %s: %d of %d documents are longer than %d tokens (sequence_length + 1) and are %s "
-      "(data.too_long)",
-      field, index, reader.file()->path(), packed->too_long(), packed->documents(), data.sequence_length + 1,
-      HandlingOf(data.too_long)));
+// One for all files, because a job keeps few warnings.
+std::vector<std::string> WarningsOf(const char* field, const std::vector<const TokenReader*>& readers,
+                                    const DataConfig& data) {
+  int64_t documents = 0, too_long = 0;
+  const TokenReader* worst = nullptr;
+  for (const TokenReader* reader : readers) {
+    const PackedDocuments* const packed = reader->documents();
+    if (packed == nullptr) continue;
+    documents += packed->documents();
+    too_long += packed->too_long();
+    if (worst == nullptr || packed->too_long() > worst->documents()->too_long()) worst = reader;
+  }
+  if (too_long == 0) return {};
+  const std::string most =
+      too_long > worst->documents()->too_long()
+          ? absl::StrFormat(", %d of them in %s", worst->documents()->too_long(), worst->file()->path())
+          : absl::StrCat(", all in ", worst->file()->path());
+  return {absl::StrFormat(
+      "%s: %d of %d documents are longer than %d tokens (sequence_length + 1) and are %s (data.too_long)%s",
+      field, too_long, documents, data.sequence_length + 1, HandlingOf(data.too_long), most)};
 }
 
 absl::Status AddTraits(const char* field, size_t index, const TokenReader& reader,
@@ -281,10 +293,9 @@ int64_t Batches::samples_per_epoch() const {
 }
 
 std::vector<std::string> Batches::Warnings() const {
-  std::vector<std::string> warnings;
-  for (size_t i = 0; i < sources_.size(); ++i)
-    AddWarning("data.tokens", i, *sources_[i].reader, spec_.data, &warnings);
-  return warnings;
+  std::vector<const TokenReader*> readers;
+  for (const Source& source : sources_) readers.push_back(source.reader.get());
+  return WarningsOf("data.tokens", readers, spec_.data);
 }
 
 std::vector<std::string> Batches::PackingNotes() const {
@@ -325,10 +336,9 @@ absl::StatusOr<std::vector<std::string>> EvaluationBatches::Traits() const {
 }
 
 std::vector<std::string> EvaluationBatches::Warnings() const {
-  std::vector<std::string> warnings;
-  for (size_t i = 0; i < files_.size(); ++i)
-    AddWarning("data.validation", i, *files_[i], spec_.data, &warnings);
-  return warnings;
+  std::vector<const TokenReader*> readers;
+  for (const std::unique_ptr<TokenReader>& file : files_) readers.push_back(file.get());
+  return WarningsOf("data.validation", readers, spec_.data);
 }
 
 std::vector<std::string> EvaluationBatches::PackingNotes() const {

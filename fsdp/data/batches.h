@@ -69,7 +69,7 @@ class Batches {
 
   int64_t samples_per_epoch() const;  // Over all files; 0 for random ids.
 
-  // For users: one per file with documents that are longer than a sample.
+  // For users: documents that are longer than a sample. At most one.
   std::vector<std::string> Warnings() const;
   std::vector<std::string> PackingNotes() const;  // For logs: one per file of packed documents.
 

@@ -351,8 +351,12 @@ TEST_F(FileBatches, PackedDocumentsAreWholeAndPadded) {
   spec.data.sequence_length = 1;
   EXPECT_THAT(Batches::Open(spec, 0)->Warnings(),
               ::testing::ElementsAre(::testing::HasSubstr(
-                  "a: 7 of 7 documents are longer than 2 tokens (sequence_length + 1) and are truncated "
-                  "(data.too_long)")));
+                  "data.tokens: 7 of 7 documents are longer than 2 tokens (sequence_length + 1) and are "
+                  "truncated (data.too_long), all in ")));
+  spec.data.tokens.push_back(Write("b", 9, 5, 3));
+  EXPECT_THAT(Batches::Open(spec, 0)->Warnings(),
+              ::testing::ElementsAre(::testing::AllOf(::testing::HasSubstr("data.tokens: 10 of 10 documents"),
+                                                      ::testing::HasSubstr(", 7 of them in "))));
 }
 
 TEST_F(FileBatches, PackedDocumentsAreIndependentOfWorldAndRestart) {

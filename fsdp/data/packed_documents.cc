@@ -45,7 +45,8 @@ absl::StatusOr<PackedDocuments> PackedDocuments::Make(const TokenFile& file, con
   if (found.count() == 0) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "%s: no document to train on (got %d documents, %d of them longer than a sample of %d "
-        "tokens; want at least one of 2 tokens or more)",
+        "tokens; want at least one of 2 tokens or more); check data.document_end_token and "
+        "data.too_long",
         file.path(), packed.documents_, packed.too_long_, options.sample_tokens));
   }
   packed.Pack(found);
@@ -113,6 +114,14 @@ void PackedDocuments::PackGroup(const Found& found, std::vector<int64_t> group) 
     }
     samples[sample].push_back(document);
     if (free - tokens >= kFewestTokens) open.insert({free - tokens, sample});
+  }
+  // Otherwise a part of the samples, as in an evaluation, would have only the longest documents.
+  if (!options_.seed.has_value()) {
+    const auto first = [](const std::vector<int64_t>& sample) {
+      return *std::min_element(sample.begin(), sample.end());
+    };
+    std::sort(samples.begin(), samples.end(),
+              [&](const auto& a, const auto& b) { return first(a) < first(b); });
   }
   for (const std::vector<int64_t>& sample : samples) {
     for (const int64_t document : sample) {

@@ -68,9 +68,9 @@ std::vector<int64_t> ChatLengths(int64_t count, uint64_t seed) {
 
 TEST_F(PackedDocumentsTest, LongestFirstIntoTheFullestSample) {
   const PackedDocuments packed = Pack({3, 6, 4, 5, 2}, {10, kEnd});
-  EXPECT_THAT(LengthsOf(packed), ElementsAre(ElementsAre(6, 4), ElementsAre(5, 3, 2)));
-  EXPECT_EQ(packed.DocumentsOf(0)[0], (DocumentRange{3, 6}));
-  EXPECT_EQ(packed.DocumentsOf(0)[1], (DocumentRange{9, 4}));
+  EXPECT_THAT(LengthsOf(packed), ElementsAre(ElementsAre(5, 3, 2), ElementsAre(6, 4)));
+  EXPECT_EQ(packed.DocumentsOf(1)[0], (DocumentRange{3, 6}));
+  EXPECT_EQ(packed.DocumentsOf(1)[1], (DocumentRange{9, 4}));
   EXPECT_EQ(packed.padding(), 0);
   EXPECT_NEAR(Pack({3, 6}, {10, kEnd}).padding(), 0.1, 1e-12);
 }
@@ -78,10 +78,10 @@ TEST_F(PackedDocumentsTest, LongestFirstIntoTheFullestSample) {
 TEST_F(PackedDocumentsTest, TooLongDocumentsAreTruncatedSplitOrDropped) {
   const std::vector<int64_t> lengths = {4, 12, 5};
   const PackedDocuments truncated = Pack(lengths, {5, kEnd, TooLong::kTruncate});
-  EXPECT_THAT(LengthsOf(truncated), ElementsAre(ElementsAre(5), ElementsAre(5), ElementsAre(4)));
-  EXPECT_EQ(truncated.DocumentsOf(0)[0], (DocumentRange{4, 5}));
+  EXPECT_THAT(LengthsOf(truncated), ElementsAre(ElementsAre(4), ElementsAre(5), ElementsAre(5)));
+  EXPECT_EQ(truncated.DocumentsOf(1)[0], (DocumentRange{4, 5}));
   const PackedDocuments dropped = Pack(lengths, {5, kEnd, TooLong::kDrop});
-  EXPECT_THAT(LengthsOf(dropped), ElementsAre(ElementsAre(5), ElementsAre(4)));
+  EXPECT_THAT(LengthsOf(dropped), ElementsAre(ElementsAre(4), ElementsAre(5)));
   const PackedDocuments split = Pack(lengths, {5, kEnd, TooLong::kSplit});
   // Tokens 4 to 15: each except for the first is a target of one part.
   std::vector<DocumentRange> parts;
@@ -150,6 +150,21 @@ TEST_F(PackedDocumentsTest, PaddingIsBelowFivePercentOfChats) {
     EXPECT_LT(packed.padding(), 0.05) << sequence;
     EXPECT_GT(packed.padding(), 0) << sequence;
   }
+}
+
+// Regression: an evaluation of some samples had the longest documents only.
+TEST_F(PackedDocumentsTest, FirstSamplesInFileOrderHaveDocumentsOfAllLengths) {
+  const std::vector<int64_t> lengths = ChatLengths(5000, 3);
+  const PackedDocuments packed = Pack(lengths, {4097, kEnd});
+  int64_t documents = 0, tokens = 0;
+  for (int64_t sample = 0; sample < 50; ++sample) {
+    for (const DocumentRange& range : packed.DocumentsOf(sample)) {
+      ++documents;
+      tokens += range.tokens;
+    }
+  }
+  const double mean = static_cast<double>(std::accumulate(lengths.begin(), lengths.end(), int64_t{0})) / 5000;
+  EXPECT_NEAR(static_cast<double>(tokens) / static_cast<double>(documents), mean, 0.5 * mean);
 }
 
 TEST_F(PackedDocumentsTest, SeedShufflesDocuments) {

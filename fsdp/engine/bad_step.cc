@@ -30,11 +30,12 @@ Policy PolicyOf(const Spec& spec, const v1::BadStep& bad, TrainingState* state) 
 
 std::string Advice(const Spec& spec, int64_t step) {
   const bool loads = !spec.checkpoint.load.empty() || !spec.lora.base_model.empty();
-  if (step == 1 && loads)
-    return "check the weights that the job started from: notes in the ranks' logs name those with NaN or "
-           "infinite numbers";
+  const char* const weights = step == 1 && loads
+                                  ? "check the weights that the job started from (notes in the ranks' logs "
+                                    "name those with NaN or infinite numbers), "
+                                  : "";
   return absl::StrFormat(
-      "lower optimizer.%s.lr, add warmup_steps, %sor let train.on_nonfinite skip such steps",
+      "%slower optimizer.%s.lr, add warmup_steps, %sor let train.on_nonfinite skip such steps", weights,
       spec.optimizer.kind == OptimizerKind::kAdamW ? "adamw" : "sgd",
       spec.optimizer.clip_norm > 0 ? "" : "set optimizer.clip_norm, ");
 }

@@ -9,6 +9,7 @@
 namespace fsdpd {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -48,8 +49,10 @@ TEST(BadStep, FirstStepBlamesLoadedWeights) {
   TrainingState state;
   EXPECT_THAT(TakeBadStep(spec, Nonfinite(1), &state).message(), HasSubstr("; lower "));
   spec.checkpoint.load = "/models/llama";
-  EXPECT_THAT(TakeBadStep(spec, Nonfinite(1), &state).message(),
-              HasSubstr("; check the weights that the job started from: notes in the ranks' logs name "));
+  EXPECT_THAT(
+      TakeBadStep(spec, Nonfinite(1), &state).message(),
+      AllOf(HasSubstr("; check the weights that the job started from (notes in the ranks' logs name "),
+            HasSubstr("), lower optimizer.adamw.lr")));
   EXPECT_THAT(TakeBadStep(spec, Nonfinite(2), &state).message(), HasSubstr("; lower "));
 }
 

@@ -136,7 +136,7 @@ TEST_F(JobDocuments, WholeDocumentsChangeTheLossAndAreCounted) {
   const LocalJobResult whole = Train(OfWholeDocuments(PackedJob()));
   EXPECT_GT(std::abs(Train(stream).reports[0][0].loss() - whole.reports[0][0].loss()), 1e-3);
   EXPECT_THAT(whole.reports[0][0].warnings(),
-              ElementsAre(HasSubstr("data.tokens[0].path"), HasSubstr("data.validation[0].path")));
+              ElementsAre(HasSubstr("data.tokens: "), HasSubstr("data.validation: ")));
   EXPECT_THAT(whole.reports[0][1].warnings(), IsEmpty());
   for (const v1::StepReport& report : whole.reports[0]) {
     EXPECT_GT(report.loss_tokens(), 0);

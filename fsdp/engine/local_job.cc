@@ -91,6 +91,8 @@ absl::StatusOr<v1::JobSpec> ReadJob(const std::string& json) {
   v1::JobSpec job;
   const auto parsed = google::protobuf::util::JsonStringToMessage(json, &job);
   if (!parsed.ok()) return absl::InvalidArgumentError(absl::StrCat("job spec: ", parsed.ToString()));
+  if (job.train().has_epochs())
+    return absl::InvalidArgumentError("train.epochs: only a daemon's ranks compute steps; write train.steps");
   if (job.model().has_package() && job.model().package().digest().empty()) {
     FSDPD_ASSIGN_OR_RETURN(const v1::PackageManifest manifest, ReadPackage(job.model().package().path()));
     *job.mutable_model()->mutable_package() = manifest.model();

@@ -1,5 +1,7 @@
 #include "fsdp/engine/rank_data.h"
 
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
 
 #include <algorithm>
@@ -11,6 +13,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "fsdp/checkpoint/job/job_directory.h"
+#include "fsdp/comm/peer_lost.h"
 #include "fsdp/engine/agreement.h"
 #include "fsdp/engine/error_cause.h"
 
@@ -108,20 +111,43 @@ void LogPacking(const Files& files) {
   for (const std::string& note : notes) LogInfo("%s", note);
 }
 
+absl::StatusOr<int64_t> ComputeSteps(const Spec& spec, double epochs, bool by_all) {
+  constexpr auto kKind = v1::ErrorClass::KIND_DATA;
+  const absl::StatusOr<Batches> batches = Batches::Open(spec, /*rank=*/0);
+  if (!batches.ok()) {
+    return by_all ? WithFileCause(kKind, /*by_all=*/true, batches.status())
+                  : WithNodeFileCause(kKind, batches.status());
+  }
+  const double steps = StepsOfEpochs(epochs, batches->samples_per_epoch(), spec.global_batch);
+  if (steps <= kMaxSteps) return static_cast<int64_t>(steps);
+  return WithCause(
+      kKind, /*permanent=*/true,
+      absl::InvalidArgumentError(absl::StrFormat(
+          "train.epochs: too many steps (got %g epochs of %d samples, %g steps; want at most %d); "
+          "write a smaller number",
+          epochs, batches->samples_per_epoch(), steps, kMaxSteps)));
+}
+
 }  // namespace
 
-absl::StatusOr<int64_t> StepsOfEpochs(const Spec& spec, double epochs) {
-  FSDPD_CHECK(epochs > 0);
-  const absl::StatusOr<Batches> batches = Batches::Open(spec, /*rank=*/0);
-  FSDPD_RETURN_IF_ERROR(WithFileCause(v1::ErrorClass::KIND_DATA, /*by_all=*/true, batches.status()));
-  const auto samples = static_cast<double>(batches->samples_per_epoch());
-  // 0.1 epochs of 1000 samples are 100 samples, although the product is slightly more.
+double StepsOfEpochs(double epochs, int64_t samples, int64_t global_batch) {
+  // 1.1 epochs of 100 samples are 110 samples, although the product is slightly more.
   constexpr double kRounding = 1e-9;
-  const double steps = std::ceil(epochs * samples / static_cast<double>(spec.global_batch) * (1 - kRounding));
-  if (steps <= kMaxSteps) return std::max<int64_t>(1, static_cast<int64_t>(steps));
-  return absl::InvalidArgumentError(absl::StrFormat(
-      "train.epochs: too many steps (got %g epochs of %.0f samples, %.0f steps; want at most %d)", epochs,
-      samples, steps, kMaxSteps));
+  const double steps = epochs * static_cast<double>(samples) / static_cast<double>(global_batch);
+  return std::max(1.0, std::ceil(steps * (1 - kRounding)));
+}
+
+absl::StatusOr<int64_t> AgreeOnSteps(Store* store, int rank, const Spec& spec, double epochs, bool by_all) {
+  constexpr char kKey[] = "data/steps", kError[] = "error";
+  if (rank == 0) {
+    const absl::StatusOr<int64_t> steps = ComputeSteps(spec, epochs, by_all);
+    FSDPD_RETURN_IF_ERROR(store->Set(kKey, steps.ok() ? absl::StrCat(*steps) : kError));
+    return steps;
+  }
+  FSDPD_ASSIGN_OR_RETURN(const std::string text, GetFrom(store, 0, kKey, kLongestFileWait));
+  int64_t steps = 0;
+  if (absl::SimpleAtoi(text, &steps)) return steps;
+  return OfPeer(absl::FailedPreconditionError("rank 0 could not compute the steps of train.epochs"));
 }
 
 absl::StatusOr<RankData> RankData::Open(const RankDataOptions& options) {

@@ -145,10 +145,12 @@ absl::StatusOr<std::unique_ptr<Restore>> Restore::Open(const Plan& plan, const s
         absl::StrCat("the checkpoint ", path, " is at step ", step, ", beyond train.steps (", steps, ")"));
   }
   if (!own && step >= steps) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the checkpoint ", path, " is at step ", step, " and train.steps is ", steps,
-        ": no steps left; raise train.steps, or set checkpoint.load_optimizer: false to start at step 1 "
-        "with its parameters"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("the checkpoint ", path, " is at step ", step, " and train.steps is ", steps,
+                     ": no steps left; raise train.steps or train.epochs, which count from the start of the "
+                     "checkpoint's run, or "
+                     "set checkpoint.load_optimizer: false to start at step 1 "
+                     "with its parameters"));
   }
   return restore;
 }

@@ -269,7 +269,8 @@ std::string SavedLine(const v1::SavedCheckpoint& saved, int64_t steps) {
 std::vector<std::string> TracedLines(const v1::StepTraceResult& traced, int64_t steps) {
   std::vector<std::string> lines;
   const auto add = [&](const char* what, const auto& file) {
-    const std::string head = absl::StrFormat("%s %4d/%d  ", what, traced.step(), steps);
+    const std::string total = steps > 0 ? absl::StrCat("/", steps) : "";  // Not known yet with train.epochs.
+    const std::string head = absl::StrFormat("%s %4d%s  ", what, traced.step(), total);
     lines.push_back(file.error().empty() ? absl::StrCat(head, HumanBytes(file.bytes()), "  ", file.path())
                                          : absl::StrCat(head, "not written: ", file.error()));
   };

@@ -111,6 +111,7 @@ def quantile(q, name):
 OPS = VALUES["op"]
 BUSY = ("queue", "pause")
 tokens = by_job(lambda see, job: see.sum("tokens_total", job))
+loss_tokens = by_job(lambda see, job: see.sum("loss_tokens_total", job))
 mfu, predicted_mfu = coordinators("job_mfu_ratio"), coordinators("job_predicted_mfu_ratio")
 restarts = by_job(lambda see, job: max(see.data.at("fsdpd_restarts_total", instance=node, fsdpd_job=job) for node in NODES))
 exposed_share = by_job(lambda see, job: see.sum("exposed_seconds_total", job) / see.sum("step_seconds_total", job))
@@ -213,7 +214,7 @@ EXPECTED = {
         ("FP8 underflow", [by_job_and("class", ["weights", "gradients"], lambda see, job, of: (
             see.rate("fp8_underflows_total", job, "0", **{"class": of}) / see.rate("fp8_values_total", job, "0", **{"class": of})))]),
         ("Router imbalance and entropy", [rank_0s("expert_imbalance"), rank_0s("router_entropy")]),
-        ("Tokens/s", [tokens]),
+        ("Tokens/s", [tokens, loss_tokens]),
         ("Step time by part", [a_step("compute_seconds_total"), a_step("exposed_seconds_total"), by_job(clamped_rest)]),
         ("Data wait", [by_rank(lambda see, job, rank: see.rate("data_wait_seconds_total", job, rank) / see.rate("steps_total", job, rank))]),
         ("MFU", [mfu, predicted_mfu]),

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from harness.specs import corpus, one_rank, spec
-from harness.training import EVERY, Record, kill_rank, saving, wait_committed
+from harness.training import EVERY, Record, kill_rank, saving, submit_from, wait_committed
 
 
 TOKENS = 2048  # Each evaluation reads all of them.
@@ -105,8 +105,8 @@ def test_documents_that_are_too_long_are_reported(cluster, tmp_path):
         data = {"synthetic": None, "tokens": [file], "document_end_token": ord("."), "packing": "documents",
                 "too_long": too_long, "sequence_length": 32}
         job = cluster.wait_state(cluster.submit(one_rank(steps=2, data=data)), "SUCCEEDED")
-        assert list(job.warnings) == [f"data.tokens[0].path {text}: 3 of 33 documents are longer than 33 tokens "
-                                      f"(sequence_length + 1) and are {word} (data.too_long)"]
+        assert list(job.warnings) == ["data.tokens: 3 of 33 documents are longer than 33 tokens (sequence_length + 1) "
+                                      f"and are {word} (data.too_long), all in {text}"]
     only_long = {**data, "tokens": [{**file, "path": str(tmp_path / "long.u8")}]}
     (tmp_path / "long.u8").write_bytes(b"a document that is longer than a sample is." * 3)
     job = cluster.wait_state(cluster.submit(one_rank(steps=2, data=only_long)), "FAILED")
@@ -118,3 +118,14 @@ def test_steps_of_epochs_break_a_rule(cluster, tmp_path):
     made = in_epochs(tmp_path, 1, schedule={"cosine": {"warmup_steps": 1000}})
     job = cluster.wait_state(cluster.submit(made), "FAILED")
     assert "warm-up takes 1000 steps and the job ends after 46" in job.reason, job.reason
+
+
+def test_epochs_continue_another_job(own, tmp_path):
+    """Regression: the coordinator knew no steps when rank 0 reported the checkpoint, and refused all later ones."""
+    with own() as cluster:
+        first = cluster.submit(in_epochs(tmp_path / "first", 0.5, name="first"))
+        cluster.wait_state(first, "SUCCEEDED")
+        job_id = submit_from(cluster, first, in_epochs(tmp_path / "second", 1, name="second"))
+        job = cluster.wait_state(job_id, "SUCCEEDED")
+        assert job.restored.step == 23 and job.last_step.step == 46
+        assert job.checkpoints[-1].step == 46 and job.resolved.train.steps == 46

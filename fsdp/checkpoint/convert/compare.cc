@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "base/check.h"
@@ -206,11 +207,10 @@ std::vector<std::pair<std::string, Pair>> AdaptersOf(const TensorReader& a, cons
 }
 
 // Entries of one side, except for tensors that were compared.
-std::vector<std::string> LeftOut(const TensorReader& reader, const std::vector<int64_t>& compared) {
+std::vector<std::string> LeftOut(const TensorReader& reader, const std::set<int64_t>& compared) {
   std::vector<std::string> names;
   for (size_t i = 0; i < reader.tensors().size(); ++i) {
-    if (std::count(compared.begin(), compared.end(), static_cast<int64_t>(i)) == 0)
-      names.push_back(reader.tensors()[i].name);
+    if (compared.count(static_cast<int64_t>(i)) == 0) names.push_back(reader.tensors()[i].name);
   }
   return WithValues(std::move(names), reader);
 }
@@ -226,10 +226,10 @@ absl::StatusOr<Comparison> CompareAdapters(const std::vector<std::pair<std::stri
     if (!is_compared) found[i].numbers = -1;
     return absl::OkStatus();
   }));
-  std::vector<int64_t> first, second;
+  std::set<int64_t> first, second;
   for (const auto& [name, pair] : adapters) {
-    first.push_back(pair.first);
-    second.push_back(pair.second);
+    first.insert(pair.first);
+    second.insert(pair.second);
   }
   Comparison comparison;
   comparison.of_parameters = true;

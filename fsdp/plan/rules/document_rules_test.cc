@@ -110,6 +110,12 @@ std::vector<BadCase> BadCases() {
       {"documents_need_llama", "data.document_end_token", MakePlugin},
       {"documents_need_whole_samples", "data.document_end_token",
        [](J* j) { j->mutable_parallel()->set_context(2); }},
+  };
+}
+
+std::vector<BadCase> PackingCases() {
+  using J = v1::JobSpec;
+  return {
       {"packing_known", "data.packing",
        [](J* j) { j->mutable_data()->set_packing(static_cast<v1::Packing>(7)); }},
       {"packing_needs_document_end", "data.packing",
@@ -127,6 +133,11 @@ std::vector<BadCase> BadCases() {
        [](J* j) {
          SetEpochs(3, j);
          j->mutable_train()->set_steps(1000);
+       }},
+      {"epochs_of_one_file", "train.epochs",
+       [](J* j) {
+         SetEpochs(3, j);
+         *j->mutable_data()->add_tokens() = j->data().tokens(0);
        }},
       {"epochs_need_files", "train.epochs",
        [](J* j) {
@@ -153,7 +164,9 @@ std::string Ids(const Violations& found) {
 
 TEST(DocumentRules, EachCaseViolatesOnlyItsRule) {
   std::set<std::string> broken;
-  for (const BadCase& bad : BadCases()) {
+  std::vector<BadCase> cases = BadCases();
+  for (BadCase& packing : PackingCases()) cases.push_back(std::move(packing));
+  for (const BadCase& bad : cases) {
     v1::JobSpec job = GoodJob();
     bad.spoil(&job);
     const Violations found = CheckJob(job);

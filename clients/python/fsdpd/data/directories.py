@@ -59,4 +59,5 @@ def split_of(path: pathlib.Path) -> str:
 
 
 def pattern_of(path: pathlib.Path) -> str:
-    return f"{path.with_name(re.split(r'[-_.]?[0-9]', path.name.removesuffix('.parquet'))[0])}*.parquet"
+    stem = re.split(r"[-_.]?[0-9]", path.name.removesuffix(".parquet"))[0]
+    return f"{path.parent / stem}*.parquet" if stem else f"{path.parent}/*.parquet"

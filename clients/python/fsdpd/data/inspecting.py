@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import json
+import math
 import pathlib
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ from fsdpd.data.vocabulary import Vocabulary
 CHUNK = 1 << 22
 MAX_COUNTED_ID = 1 << 22  # Larger ids are not counted: no vocabulary has them, but a file read with a wrong type does.
 MAX_REPORTED = 3  # Errors of one kind.
+MAX_PACKED_GROUPS = 64
 PACKED_GROUP = 16384  # As in fsdp/data/packed_documents.h.
 PERCENTILES = (5, 50, 95, 99)
 
@@ -165,15 +167,19 @@ def packed_samples(lengths: Any, sequence_length: int) -> dict[str, Any]:
     window = sequence_length + 1
     fitting = numpy.minimum(lengths[lengths > 1], window)
     samples = 0
-    for begin in range(0, len(fitting), PACKED_GROUP):
+    # More groups take minutes, and hardly change the estimate.
+    packed = fitting[:MAX_PACKED_GROUPS * PACKED_GROUP]
+    for begin in range(0, len(packed), PACKED_GROUP):
         free: list[int] = []  # Free tokens of the group's samples, ascending.
-        for tokens in sorted(fitting[begin:begin + PACKED_GROUP].tolist(), reverse=True):
+        for tokens in sorted(packed[begin:begin + PACKED_GROUP].tolist(), reverse=True):
             at = bisect.bisect_left(free, tokens)
             bisect.insort(free, (free.pop(at) if at < len(free) else window) - tokens)
         samples += len(free)
-    used = int(fitting.sum())
+    padding = 1 - int(packed.sum()) / (samples * window) if samples else None
+    if len(packed) < len(fitting) and padding is not None:
+        samples = math.ceil(int(fitting.sum()) / window / (1 - padding))
     return {"sequence_length": sequence_length, "samples": samples,
-            "padding": round(1 - used / (samples * window), 4) if samples else None}
+            "padding": None if padding is None else round(padding, 4)}
 
 
 def runs(mask: Any) -> list[tuple[int, int]]:
