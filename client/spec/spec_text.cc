@@ -57,6 +57,16 @@ constexpr ForeignName kForeignNames[] = {
     {"", "max_grad_norm", "optimizer.clip_norm"},
     {"", "learning_rate", "optimizer.adamw.lr"},
     {"", "resume_from_checkpoint", "checkpoint.load"},
+    {"", "model_name_or_path", "checkpoint.load"},
+    {"", "batch_size", "train.global_batch"},
+    {"", "lr_scheduler_type", "schedule"},
+    {"", "warmup_ratio", "schedule"},
+    {"", "gradient_checkpointing", "fsdp.recompute"},
+    {"", "bf16", "precision.compute"},
+    {"", "fp16", "precision.compute"},
+    {"", "lora_r", "train.lora.rank"},
+    {"", "lora_alpha", "train.lora.alpha"},
+    {"", "load_in_4bit", "train.lora.base_type"},
 };
 
 using google::protobuf::Descriptor;

@@ -66,6 +66,13 @@ absl::StatusOr<PackedDocuments::Found> PackedDocuments::Find(const TokenFile& fi
       begin = read + i + 1;
     }
   }
+  // A file of one document without its end is more likely a wrong token.
+  if (begin == 0 && file.tokens() > options_.sample_tokens) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: no document ends (none of the %d tokens is %d); write the tokenizer's end-of-document id as "
+        "data.document_end_token, or packing: stream",
+        file.path(), file.tokens(), options_.end_token));
+  }
   Add(begin, file.tokens(), &found);
   return found;
 }

@@ -2,14 +2,15 @@
 // to.
 //
 // A document is longer than a sample if it has more than `sample_tokens` tokens; it is truncated, split into
-// documents of its own, or dropped. Documents without a target (fewer than two tokens) are left out. The
+// several documents, or dropped. Documents without a target (fewer than two tokens) are left out. The
 // others are shuffled by the seed, or stay in file order, and are divided into groups of kGroup. Each group
 // is packed by best-fit decreasing: from the longest document to the shortest, each goes into the fullest
 // sample that has space for it. So the samples are a function of the file and the options only. Documents of
 // a sample are sorted by length. In file order, samples are sorted by their first document.
 //
-// Make reads the whole file. Memory: 24 bytes per document during Make, then 12, and 8 per sample. Const methods
-// are thread-safe. Errors: those of token_file.h, and INVALID_ARGUMENT if there is no document to train on.
+// Make reads the whole file. Memory: 24 bytes per document during Make, then 12, and 8 per sample. Const
+// methods are thread-safe. Errors: those of token_file.h, and INVALID_ARGUMENT if no document ends, or none
+// can be used.
 #pragma once
 
 #include <absl/status/statusor.h>

@@ -104,6 +104,12 @@ TEST_F(PackedDocumentsTest, FileEndEndsDocument) {
   EXPECT_THAT(LengthsOf(*packed), ElementsAre(ElementsAre(4, 3)));
 }
 
+TEST_F(PackedDocumentsTest, RejectsEndTokenThatDoesNotOccur) {
+  EXPECT_EQ(PackedDocuments::Make(*Write({}, /*unended=*/10), {10, kEnd})->samples(), 1);
+  EXPECT_THAT(PackedDocuments::Make(*Write({}, /*unended=*/11), {10, kEnd}).status().ToString(),
+              HasSubstr("tokens: no document ends (none of the 11 tokens is 1); write "));
+}
+
 TEST_F(PackedDocumentsTest, DocumentsWithoutTargetAreLeftOut) {
   EXPECT_THAT(LengthsOf(Pack({1, 3, 1, 2}, {10, kEnd})), ElementsAre(ElementsAre(3, 2)));
   const auto none = PackedDocuments::Make(*Write({1, 1, 9}), {4, kEnd, TooLong::kDrop});

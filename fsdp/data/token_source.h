@@ -1,10 +1,10 @@
 // Sources of samples: a token file, or random ids. A source is a sequence of windows of up to `window_tokens`
 // tokens. Reading window k needs no state, so a run resumes from its step number only.
 //
-// For training, windows repeat in passes over the file (epochs), each in another order. FileWindows are a ring
-// of tokens that is split into windows; each epoch offsets the boundaries, so that the uncovered tail of the
-// file differs between epochs. DocumentWindows are samples of whole documents (packed_documents.h), the same
-// in each epoch.
+// For training, windows repeat in passes over the file (epochs), each in another order. FileWindows are a
+// ring of tokens that is split into windows; each epoch offsets the boundaries, so that the uncovered tail of
+// the file differs between epochs. DocumentWindows are samples of whole documents (packed_documents.h), the
+// same in each epoch.
 //
 // For evaluation, windows are in file order: FileSlices, and DocumentWindows that are not shuffled.
 //

@@ -36,10 +36,10 @@ struct RankDataOptions {
 // The number of steps of `epochs` passes over `samples` samples, rounded up, at least 1.
 double StepsOfEpochs(double epochs, int64_t samples, int64_t global_batch);
 
-// The number of steps of the spec with `epochs`. Rank 0 opens the files of data.tokens, reads them if documents
-// are packed, and publishes the number; so all ranks have the same one before they compare their programs.
-// Called by all ranks. Errors: those of batches.h, and INVALID_ARGUMENT for more than 10^9 steps; other ranks
-// return rank 0's error as a peer's. `by_all`: no other node can have other files.
+// The number of steps of the spec with `epochs`. Rank 0 opens the files of data.tokens, reads them if
+// documents are packed, and publishes the number; so all ranks have the same one before they compare their
+// programs. Called by all ranks. Errors: those of batches.h, and INVALID_ARGUMENT for more than 10^9 steps;
+// other ranks return rank 0's error as a peer's. `by_all`: no other node can have other files.
 absl::StatusOr<int64_t> AgreeOnSteps(Store* store, int rank, const Spec& spec, double epochs, bool by_all);
 
 struct RankData {

@@ -268,6 +268,14 @@ def encoded_arguments(value):
     return json.loads(text.replace(json.dumps(CALL["function"]["arguments"]), json.dumps('{"word": "\\u00e9"}')))
 
 
+def in_parts(records):
+    """The same messages with content as OpenAI's content parts."""
+    def of(message):
+        text = message["content"]
+        return message if text is None else {**message, "content": [{"type": "text", "text": each} for each in (text[:3], text[3:])]}
+    return [{**record, "messages": [of(message) for message in record["messages"]]} for record in records]
+
+
 @pytest.mark.parametrize("records, count, flags", [
     (SHAREGPT, 3, []),
     (SHAREGPT, 3, ["--format", "sharegpt"]),
@@ -277,10 +285,11 @@ def encoded_arguments(value):
     (renamed(ALPACA, {"instruction": "question", "output": "answer"}), 2,
      ["--field", "instruction=question", "--field", "output=answer"]),
     (encoded_arguments(openai()), 3, []),
+    (in_parts(openai()), 3, []),
     (renamed(openai(), {"messages": "conversations"}), 3, []),
     (renamed(openai(), {"messages": "dialog", "tools": "functions", "role": "by", "content": "text"}), 3,
      ["--field", "dialog", "--field", "tools=functions", "--field", "role=by", "--field", "content=text"]),
-], ids=["sharegpt", "sharegpt-set", "sharegpt-renamed", "sharegpt-messages", "alpaca", "alpaca-renamed", "openai-encoded",
+], ids=["sharegpt", "sharegpt-set", "sharegpt-renamed", "sharegpt-messages", "alpaca", "alpaca-renamed", "openai-encoded", "openai-parts",
         "openai-conversations", "openai-renamed"])
 def test_formats_have_the_tokens_of_the_same_messages(run, model, tmp_path, records, count, flags):
     (tmp_path / "t.jinja").write_text(TEMPLATE)
@@ -317,6 +326,8 @@ HUMAN = {"from": "human", "value": "x"}
     (SHAREGPT[0], ["--format", "openai"], "a.jsonl:2: message 0 of 'conversations': no field 'role' (got from, value)"),
     ({"messages": [{"role": "user", "content": "x"}, HUMAN]}, [], "a.jsonl:2: message 1 of 'messages': no field 'role'"),
     ({"messages": [{"role": "user", "text": "x"}]}, [], "message 0 of 'messages': no field 'content' (got role, text)"),
+    ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, [],
+     "message 0 of 'messages': content part of type 'image_url' is not supported (want text)"),
     ({"messages": [{"role": "user", "content": 3}]}, [], "message 0 of 'messages': field 'content' is a number, want a string"),
     ({"messages": None}, [], "a.jsonl:2: field 'messages' is null, want a list of messages"),
     ({"messages": [None]}, [], "a.jsonl:2: message 0 of 'messages' is null"),
@@ -351,3 +362,19 @@ def test_reports_invalid_sharegpt_and_alpaca(run, model, tmp_path, record, outpu
     assert code == 2 and output in err, err
     code, _, err = run("tokenize", "a.jsonl", "--as", "completion", "--format", "sharegpt", "--tokenizer", model, "--out", "out")
     assert code == 2 and "--format sharegpt: is not supported with --as completion; use --as chat" in err
+
+
+def test_message_that_template_leaves_out_is_an_error(run, model, tmp_path):
+    template = tmp_path / "users.jinja"
+    template.write_text("{% for m in messages if m.role != 'judge' %}<|turn|>{{ m.role }}\n{{ m.content }}<|turn_end|>\n{% endfor %}")
+    jsonl(tmp_path / "a.jsonl", [{"messages": [{"role": "user", "content": "x"}, {"role": "judge", "content": "never rendered"},
+                                               {"role": "assistant", "content": "y"}]}])
+    code, _, err = run("tokenize", "a.jsonl", "--as", "chat", "--tokenizer", model, "--chat-template", template, "--out", "out")
+    assert code == 2 and "message 1 of role 'judge' is not in the output of the chat template" in err, err
+
+
+def test_data_without_targets_is_an_error(run, model, tmp_path):
+    jsonl(tmp_path / "a.jsonl", [{"messages": [{"role": "user", "content": "x"}]}])
+    code, _, err = run("tokenize", "a.jsonl", "--as", "chat", "--tokenizer", model, "--out", "out")
+    assert code == 2 and "the train part has no targets: no token of its 1 documents belongs to an answer" in err, err
+    assert not list(tmp_path.glob("out*"))

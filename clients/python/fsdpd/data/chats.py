@@ -27,6 +27,9 @@ from fsdpd.data.sources import Document
 from fsdpd.faults import Fault
 
 
+ROLES = ("system", "developer", "user", "assistant", "tool")
+
+
 class Generation(jinja2.ext.Extension):
     """Jinja extension for {% generation %}...{% endgeneration %} around the assistant's answers."""
 
@@ -78,6 +81,10 @@ class ChatTemplate:
         """Renders a conversation: one document, or one per answer. Targets are the answers in messages[first_counted:]."""
         messages, tools = conversation.messages, conversation.tools
         whole = self._render(messages, tools, False, place)
+        for number, message in enumerate(messages):
+            if message["role"] not in ROLES and str(message["content"] or "").strip() not in whole:
+                raise Fault(f"{place}: message {number} of role {message['role']!r} is not in the output of the chat template "
+                            f"of {self._origin} (usual roles: {', '.join(ROLES)})")
         if self._marks[0] in whole and first_counted == 0:
             return [self._by_marks(whole, place)]
         whole = self._unmarked(whole)

@@ -85,11 +85,22 @@ def messages_of(fields: Fields, value: object, name: str, place: str) -> list[Me
         rest = {key: each for key, each in message.items() if key not in (fields.name("role"), fields.name("content"))}
         calls = tool_calls(rest.pop("tool_calls", None), at)
         content = fields.optional(message, "content") if calls else fields.value(message, "content", at)
-        if not isinstance(content, (str, list)) and not (content is None and calls):
+        if isinstance(content, list):
+            content = text_of_parts(content, at)
+        if not isinstance(content, str) and not (content is None and calls):
             raise Fault(f"{at}: field {fields.name('content')!r} is {kind(content)}, want a string")
         made.append({"role": role, "content": content, **({"tool_calls": calls} if calls else {}),
                      **{key: each for key, each in rest.items() if each is not None}})
     return made
+
+
+def text_of_parts(parts: list[object], place: str) -> str:
+    """Joins OpenAI's content parts, which most templates do not render."""
+    for part in parts:
+        if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+            shown = part.get("type") if isinstance(part, dict) else kind(part)
+            raise Fault(f"{place}: content part of type {shown!r} is not supported (want text)")
+    return "".join(part["text"] for part in parts)
 
 
 def objects(value: object, name: str, place: str) -> list[tuple[Record, str]]:

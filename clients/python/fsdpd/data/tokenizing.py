@@ -96,6 +96,9 @@ class Tokenizing:
                     fix = "use another --validation-share or --seed" if len(names) > 1 else "check the inputs"
                     raise Fault(f"the {part.name} part is empty: {sum(each.documents for each in parts)} documents were read; "
                                 f"{fix}")
+                if part.mask and part.counted == 0:
+                    raise Fault(f"the {part.name} part has no targets: no token of its {part.documents} documents belongs to "
+                                "an answer; check the inputs and the chat template")
             described = [self._described(part, sources) for part in parts]
             for part, description in zip(parts, described):
                 outputs.open(description_of(part.file.path)).write((json.dumps(description, indent=1) + "\n").encode())
