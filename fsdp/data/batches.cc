@@ -82,7 +82,11 @@ absl::Status AddTraits(const char* field, size_t index, const TokenReader& reade
   if (!of_mask.ok()) return OfFile(field, index, of_mask.status(), "mask");
   lines->push_back(absl::StrFormat("%s[%d].path %s", field, index, *traits));
   if (!of_mask->empty()) lines->push_back(absl::StrFormat("%s[%d].mask %s", field, index, *of_mask));
-  AddPackingNote(field, index, reader, lines);
+  if (const PackedDocuments* const packed = reader.documents(); packed != nullptr) {
+    lines->push_back(absl::StrFormat("%s[%d].packing samples of %s = %d documents in %d samples, hash %016x",
+                                     field, index, file.path(), packed->documents(), packed->samples(),
+                                     packed->Hash()));
+  }
   return absl::OkStatus();
 }
 

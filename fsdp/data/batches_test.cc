@@ -333,6 +333,14 @@ TEST_F(FileBatches, PackedDocumentsAreWholeAndPadded) {
   ASSERT_TRUE(batches.ok()) << batches.status();
   EXPECT_EQ(batches->samples_per_epoch(), 4);
   EXPECT_THAT(batches->Warnings(), ::testing::IsEmpty());
+  const std::vector<std::string> traits = *batches->Traits();
+  ASSERT_EQ(traits.size(), 2u);
+  EXPECT_THAT(traits[1], ::testing::AllOf(::testing::HasSubstr("data.tokens[0].packing samples of "),
+                                          ::testing::HasSubstr("a = 7 documents in 4 samples, hash ")));
+  Write("a", 7 * 3 + 1, 5, 3);  // Another document of one token, which no sample uses.
+  const std::vector<std::string> more = *Batches::Open(spec, 0)->Traits();
+  EXPECT_THAT(more[1], ::testing::HasSubstr("a = 8 documents in 4 samples, hash "));
+  Write("a", 7 * 3, 5, 3);
   const auto batch = Read(spec, *batches, 1, 0);
   ASSERT_TRUE(batch.ok()) << batch.status();
   for (const Row& row : RowsOf(*batch)) {

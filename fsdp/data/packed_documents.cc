@@ -1,6 +1,7 @@
 #include "fsdp/data/packed_documents.h"
 
 #include <absl/strings/str_format.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <limits>
@@ -145,6 +146,12 @@ std::vector<DocumentRange> PackedDocuments::DocumentsOf(int64_t sample) const {
   for (int64_t i = sample == 0 ? 0 : sample_ends_[sample - 1]; i < sample_ends_[sample]; ++i)
     documents.push_back({begins_[i], tokens_[i]});
   return documents;
+}
+
+uint64_t PackedDocuments::Hash() const {
+  uint64_t hash = XXH64(begins_.data(), begins_.size() * sizeof(begins_[0]), /*seed=*/0);
+  hash = XXH64(tokens_.data(), tokens_.size() * sizeof(tokens_[0]), hash);
+  return XXH64(sample_ends_.data(), sample_ends_.size() * sizeof(sample_ends_[0]), hash);
 }
 
 double PackedDocuments::padding() const {

@@ -54,6 +54,8 @@ class PackedDocuments {
 
   int64_t documents() const { return documents_; }  // In the file.
   int64_t too_long() const { return too_long_; }    // Number of these that were longer than a sample.
+  // Equal for the same documents in the same samples.
+  uint64_t Hash() const;
   // Share of the samples' tokens that are padding, from 0 to 1.
   double padding() const;
 

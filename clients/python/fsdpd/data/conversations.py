@@ -96,11 +96,14 @@ def messages_of(fields: Fields, value: object, name: str, place: str) -> list[Me
 
 def text_of_parts(parts: list[object], place: str) -> str:
     """Joins OpenAI's content parts, which most templates do not render."""
+    texts = []
     for part in parts:
-        if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+        text = part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None
+        if not isinstance(text, str):
             shown = part.get("type") if isinstance(part, dict) else kind(part)
             raise Fault(f"{place}: content part of type {shown!r} is not supported (want text)")
-    return "".join(part["text"] for part in parts)
+        texts.append(text)
+    return "".join(texts)
 
 
 def objects(value: object, name: str, place: str) -> list[tuple[Record, str]]:
