@@ -24,10 +24,10 @@ The number of series per rank is bounded:
 
 | series | number |
 |---|---|
-| every rank | 39 |
+| every rank | 40 |
 | after a memory spike; on GPUs; with fp16; after the last step; after a failure | 1 each |
 | with an outer mesh axis | 6 |
-| maximum per rank, without its GPU | 50 |
+| maximum per rank, without its GPU | 51 |
 | rank 0: checkpoints, memory components, bad steps, learning rate, validation loss | up to 19 |
 | rank 0, with FP8 | 12 |
 | rank 0, with mixture-of-experts layers | 4 |

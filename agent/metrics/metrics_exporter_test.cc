@@ -81,14 +81,14 @@ TEST_F(MetricsExporterTest, CountersStartAtZeroAndGaugesAtTheFirstStep) {
   EXPECT_TRUE(Has("fsdpd_steps_total{fsdpd_job=\"job\",rank=\"0\"} 0"));
   EXPECT_TRUE(Has("fsdpd_restarts_total{fsdpd_job=\"job\"} 0"));
   EXPECT_TRUE(Has("fsdpd_rank_up{fsdpd_job=\"job\",rank=\"0\"} 1"));
-  EXPECT_FALSE(Mentions("fsdpd_loss"));
+  EXPECT_FALSE(Mentions("fsdpd_loss{"));
   exporter_.RankStepped(kFirst, 4, Step(1));
   EXPECT_TRUE(Has("fsdpd_loss{fsdpd_job=\"job\",rank=\"0\"} 2.5"));
 }
 
 TEST_F(MetricsExporterTest, ExportsStepsLeftOnlyAtTheEnd) {
   exporter_.RankLaunched(kFirst, "cpu");
-  exporter_.RankPlanned(kFirst, v1::MemoryPlan(), /*steps=*/7);
+  exporter_.RankReady(kFirst, /*steps=*/7);
   EXPECT_FALSE(Mentions("fsdpd_steps_left")) << "it has begun with none";
   v1::StepReport report = Step(1);
   report.set_step(6);  // Resumes after step 4.
@@ -197,21 +197,22 @@ TEST_F(MetricsExporterTest, LimitsSeriesPerRank) {
   v1::SavedCheckpoint saved;
   for (const RankId& id : {kFirst, kSecond}) {
     exporter_.RankLaunched(id, "cpu");
-    exporter_.RankPlanned(id, plan, /*steps=*/7);
+    exporter_.RankPlanned(id, plan);
+    exporter_.RankReady(id, /*steps=*/7);
     exporter_.RankStepped(id, 2, Step(1));
   }
   exporter_.RankSaves(kFirst);
   exporter_.CheckpointSaved(kFirst, saved);
   exporter_.RankTimeline(kFirst, timeline);
-  EXPECT_EQ(series_of("1"), 39);
-  EXPECT_EQ(series_of("0"), 39 + 18) << "no evaluation yet";
+  EXPECT_EQ(series_of("1"), 40);
+  EXPECT_EQ(series_of("0"), 40 + 18) << "no evaluation yet";
   v1::StepReport report = Step(1);
   report.mutable_evaluation()->set_loss(1);
   report.mutable_memory()->mutable_spike()->set_instruction("Forward head mb 0");
   report.set_copy_engines(true);
   for (const RankId& id : {kFirst, kSecond}) exporter_.RankStepped(id, 2, report);
-  EXPECT_EQ(series_of("1"), 41) << "a spike and copy engines";
-  EXPECT_EQ(series_of("0"), 41 + 19);
+  EXPECT_EQ(series_of("1"), 42) << "a spike and copy engines";
+  EXPECT_EQ(series_of("0"), 42 + 19);
   report.set_step(7);
   report.set_loss_scale(1024);
   for (const v1::CommOp op : {v1::COMM_OP_OUTER_REDUCE, v1::COMM_OP_OUTER_GATHER}) {
@@ -223,12 +224,12 @@ TEST_F(MetricsExporterTest, LimitsSeriesPerRank) {
     exporter_.RankStepped(id, 2, report);
     exporter_.RankEnded(id, /*failed=*/true);
   }
-  EXPECT_EQ(series_of("1"), 50) << "an outer axis, fp16, the last step and a failure";
-  EXPECT_EQ(series_of("0"), 50 + 19);
+  EXPECT_EQ(series_of("1"), 51) << "an outer axis, fp16, the last step and a failure";
+  EXPECT_EQ(series_of("0"), 51 + 19);
   exporter_.RankRoundsToFp8(kFirst);
   for (const RankId& rank : {kFirst, kSecond}) exporter_.RankStepped(rank, 4, WithFp8AndExperts(report));
-  EXPECT_EQ(series_of("1"), 50);
-  EXPECT_EQ(series_of("0"), 50 + 19 + 12 + 4) << "three classes in FP8, and routers";
+  EXPECT_EQ(series_of("1"), 51);
+  EXPECT_EQ(series_of("0"), 51 + 19 + 12 + 4) << "three classes in FP8, and routers";
 }
 
 TEST_F(MetricsExporterTest, CountsUnrecordedStepsFromZero) {
@@ -314,11 +315,14 @@ TEST_F(MetricsExporterTest, CountsCheckpointsAndShowsTheNewestCommit) {
 TEST_F(MetricsExporterTest, SumsStepsAndTokensPerRank) {
   exporter_.RankLaunched(kFirst, "cpu");
   exporter_.RankStepped(kFirst, 4, Step(1));
-  exporter_.RankStepped(kFirst, 4, Step(2));
+  v1::StepReport padded = Step(2);
+  padded.set_loss_tokens(60);
+  exporter_.RankStepped(kFirst, 4, padded);
   EXPECT_TRUE(Has("fsdpd_steps_total{fsdpd_job=\"job\",rank=\"0\"} 2"));
   EXPECT_TRUE(Has("fsdpd_step_seconds_total{fsdpd_job=\"job\",rank=\"0\"} 3"));
   EXPECT_TRUE(Has("fsdpd_step_seconds{fsdpd_job=\"job\",rank=\"0\"} 2"));
   EXPECT_TRUE(Has("fsdpd_tokens_total{fsdpd_job=\"job\",rank=\"0\"} 50"));
+  EXPECT_TRUE(Has("fsdpd_loss_tokens_total{fsdpd_job=\"job\",rank=\"0\"} 15"));
   EXPECT_TRUE(Has("fsdpd_comm_seconds_total{fsdpd_job=\"job\",rank=\"0\",op=\"all_reduce\"} 1"));
   EXPECT_TRUE(Has("fsdpd_device_mallocs_total{fsdpd_job=\"job\",rank=\"0\"} 9"))
       << "counted by the rank since its start";
