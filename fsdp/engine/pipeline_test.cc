@@ -338,6 +338,23 @@ TEST(Pipeline, SupportsDocuments) {
   for (const Case& c : {kTwo, kFour, kTurns, kDeferred}) ExpectSame(alone, Train(Staged(job, c)), kRoundOff);
 }
 
+TEST(Pipeline, SupportsWholeDocuments) {
+  const TempDir dir;
+  std::ofstream file(dir.File("tokens"), std::ios::binary);
+  for (int i = 0; i < 200; ++i) file << std::string(1 + i * 7 % 13, static_cast<char>(4 + i % 20)) << '\3';
+  file.close();
+  v1::JobSpec job = StagedJob();
+  job.mutable_data()->clear_synthetic();
+  job.mutable_data()->set_document_end_token(3);
+  job.mutable_data()->set_packing(v1::PACKING_DOCUMENTS);
+  v1::TokenFile* const tokens = job.mutable_data()->add_tokens();
+  tokens->set_path(dir.File("tokens"));
+  tokens->set_type(v1::TOKEN_TYPE_U8);
+  job.mutable_model()->mutable_llama()->set_vocab_size(256);
+  const LocalJobResult alone = Train(job);
+  for (const Case& c : {kTwo, kFour, kTurns, kDeferred}) ExpectSame(alone, Train(Staged(job, c)), kRoundOff);
+}
+
 TEST(Pipeline, FailedRankEndsAllStages) {
   v1::JobSpec job = Staged(StagedJob(), kFour);
   LocalJobOptions options;
