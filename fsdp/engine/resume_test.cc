@@ -316,6 +316,24 @@ TEST(Resume, ElasticWorldSize) {
   ExpectContinues(whole, RunAs(job, "job-1"), 0);
 }
 
+// Regression: a checkpoint committed during the evaluation after its step, and the next attempt began after
+// it.
+TEST(Resume, RepeatsStepWhoseEvaluationIsNotReported) {
+  const TempDir dir;
+  std::ofstream(dir.File("tokens.bin"), std::ios::binary) << std::string(200, '\0');
+  v1::JobSpec job = Saving(Over(TestJob(), kParams, 2), dir.File("runs"));
+  job.mutable_train()->mutable_evaluation()->set_every_steps(3);
+  v1::TokenFile* const file = job.mutable_data()->add_validation();
+  file->set_path(dir.File("tokens.bin"));
+  file->set_type(v1::TOKEN_TYPE_U16);
+  EXPECT_FALSE(Outcome(job, "job-1", 3).ok());
+  EXPECT_THAT(StepsIn(dir.File("runs")), IsEmpty());
+  const LocalJobResult again = RunAs(job, "job-1");
+  ASSERT_THAT(again.reports[0], SizeIs(6));
+  EXPECT_TRUE(again.reports[0][2].has_evaluation());
+  EXPECT_THAT(StepsIn(dir.File("runs")), SizeIs(2));
+}
+
 // For training or for evaluation.
 TEST(Resume, NotesAChangedTokenFile) {
   for (const bool trains : {true, false}) {

@@ -396,18 +396,28 @@ absl::Status Trainer::Finish(const OnStep& on_step) {
   if (bad.has_value()) FSDPD_RETURN_IF_ERROR(AtStep(step, TakeBadStep(spec(), *bad, &state_)));
   UpdateState(result);
   schedule_->Collected(step, result.save_requested);
-  if (open.inputs.saves) saver_->Write(state_);
+  // A checkpoint that commits during the evaluation would lose the evaluation if the rank is killed then: the
+  // next attempt starts after this step. A rank that must leave saves first.
+  bool writes = open.inputs.saves;
+  const auto write = [&] {
+    if (std::exchange(writes, false)) saver_->Write(state_);
+  };
+  if (!EvaluatesAfter(step)) write();
   reporter_->WriteTraces(open);
   v1::StepReport report = reporter_->Report(open, result, expert_capacity_);
   step_seconds_ = report.step_seconds();
   if (bad.has_value()) *report.mutable_bad_step() = *bad;
   if (EvaluatesAfter(step)) {
-    FSDPD_RETURN_IF_ERROR(AtStep(step, Evaluate(report.mutable_evaluation(), &open.warnings)));
+    const auto before_round = [&] {
+      if (leave_requested()) write();
+    };
+    FSDPD_RETURN_IF_ERROR(AtStep(step, Evaluate(before_round, report.mutable_evaluation(), &open.warnings)));
   }
   reporter_->AddWarnings(open, result, &report);
   // After the evaluation, which counts for the pace by which this rank is judged.
   report.set_unix_nanos(absl::GetCurrentTimeNanos());
   FSDPD_RETURN_IF_ERROR(AtStep(step, on_step(report)));
+  write();
   FSDPD_RETURN_IF_ERROR(AtStep(step, reporter_->SendTimeline(open, report)));
   open_.pop_front();
   return absl::OkStatus();
@@ -432,10 +442,12 @@ absl::StatusOr<StepBatches> Trainer::NextBatches(BatchReader* reader, int64_t nu
   return reader->Next(number, [this] { return Interrupted(); });
 }
 
-absl::Status Trainer::Evaluate(v1::StepReport::Evaluation* report, std::vector<std::string>* warnings) {
+absl::Status Trainer::Evaluate(const std::function<void()>& before_round, v1::StepReport::Evaluation* report,
+                               std::vector<std::string>* warnings) {
   const absl::Time begin = absl::Now();
   StepResult total;
   for (int64_t round = 0; round < data_.rounds; ++round) {
+    before_round();
     FSDPD_ASSIGN_OR_RETURN(const StepBatches read, NextBatches(data_.evaluation.get(), ++rounds_done_));
     const auto evaluate = [&] { return executor_->Evaluate(options_.plan->evaluation, read.batches()[0]); };
     FSDPD_ASSIGN_OR_RETURN(StepResult result, evaluate());

@@ -132,7 +132,8 @@ class Trainer {
   bool RunsAhead() const;
   bool EvaluatesAfter(int64_t step) const;
   absl::StatusOr<StepBatches> NextBatches(BatchReader* reader, int64_t number);
-  absl::Status Evaluate(v1::StepReport::Evaluation* report, std::vector<std::string>* warnings);
+  absl::Status Evaluate(const std::function<void()>& before_round, v1::StepReport::Evaluation* report,
+                        std::vector<std::string>* warnings);
   std::optional<v1::BadStep> FindBadStep(const OpenStep& step, const StepResult& result) const;
   void MakeReporter();
   absl::Status MakeSaver(std::unique_ptr<HostArenaFuture> memory);

@@ -103,7 +103,8 @@ void Run(int scrapes) {
   for (int rank = 0; rank < kRanks; ++rank) {
     const RankId id{{"llama3-8b-abcdef", 1}, rank};
     exporter.RankLaunched(id, absl::StrCat("cuda:", rank));
-    exporter.RankPlanned(id, MemoryPlanOf(), 100'000);
+    exporter.RankPlanned(id, MemoryPlanOf());
+    exporter.RankReady(id, /*steps=*/100'000);
     exporter.RankSaves(id);
     exporter.RankStepped(id, kRanks, Step());
   }
