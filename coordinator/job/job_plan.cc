@@ -12,6 +12,11 @@
 #include "fsdp/plan/spec/defaults.h"
 
 namespace fsdpd {
+namespace {
+
+constexpr int64_t kMostSteps = 1000000000;  // As rule steps_range.
+
+}  // namespace
 
 bool IsPlanOpen(const v1::Job& job) { return !job.has_resolved() || job.plan_provisional(); }
 
@@ -43,8 +48,9 @@ void KeepPlan(const Plan& plan, bool open, v1::Job* job) {
 }
 
 void KeepSteps(int64_t steps, v1::Job* job) {
-  if (steps < 1 || !job->spec().train().has_epochs() || !job->has_resolved()) return;
+  if (steps < 1 || steps > kMostSteps || !job->has_resolved()) return;
   const auto keep = [steps](v1::Train* train) {
+    if (!train->has_epochs()) return;  // Known: the steps of a job never change.
     train->clear_epochs();
     train->set_steps(steps);
   };

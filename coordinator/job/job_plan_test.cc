@@ -60,8 +60,10 @@ TEST(JobPlan, StepsOfEpochsSurviveReplans) {
   KeepPlan(plan, /*open=*/false, &job);
   EXPECT_TRUE(job.resolved().train().has_epochs());
   *job.mutable_shrunk()->mutable_resolved() = job.resolved();
+  KeepSteps(int64_t{1} << 40, &job);  // No job has so many.
   KeepSteps(30, &job);
-  KeepSteps(0, &job);  // An agent of an older release.
+  KeepSteps(0, &job);   // An agent of an older release.
+  KeepSteps(31, &job);  // They never change.
   KeepPlan(plan, /*open=*/false, &job);
   for (const v1::JobSpec& spec : {job.resolved(), job.shrunk().resolved()}) {
     EXPECT_EQ(spec.train().steps(), 30);
