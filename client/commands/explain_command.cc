@@ -100,8 +100,8 @@ std::vector<FieldDoc> RulesOf(const std::string& field) {
   return rules;
 }
 
-// Finds a field by the end of its path, such as train.lora by "lora". Returns `unknown` if there is none, and
-// an error if there are several.
+// Finds a field by the end of its path, such as train.lora by "lora". Returns `unknown` if no field matches,
+// and an error if several do.
 absl::StatusOr<Explained> FieldByEnd(const std::string& name, const absl::Status& unknown) {
   std::vector<std::string> paths = PathsTo(name);
   if (paths.empty()) return unknown;

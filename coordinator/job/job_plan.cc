@@ -10,14 +10,9 @@
 #include "fsdp/plan/budget.h"
 #include "fsdp/plan/resolve.h"
 #include "fsdp/plan/spec/defaults.h"
+#include "fsdp/plan/spec/steps_limit.h"
 
 namespace fsdpd {
-namespace {
-
-constexpr int64_t kMostSteps = 1000000000;  // As rule steps_range.
-
-}  // namespace
-
 bool IsPlanOpen(const v1::Job& job) { return !job.has_resolved() || job.plan_provisional(); }
 
 bool LeavesPlanOpen(const v1::JobSpec& spec, const MemoryOffer& offer) {
@@ -48,7 +43,7 @@ void KeepPlan(const Plan& plan, bool open, v1::Job* job) {
 }
 
 void KeepSteps(int64_t steps, v1::Job* job) {
-  if (steps < 1 || steps > kMostSteps || !job->has_resolved()) return;
+  if (steps < 1 || steps > kMaxSteps || !job->has_resolved()) return;
   const auto keep = [steps](v1::Train* train) {
     if (!train->has_epochs()) return;  // Known: the steps of a job never change.
     train->clear_epochs();

@@ -16,11 +16,10 @@
 #include "fsdp/comm/peer_lost.h"
 #include "fsdp/engine/agreement.h"
 #include "fsdp/engine/error_cause.h"
+#include "fsdp/plan/spec/steps_limit.h"
 
 namespace fsdpd {
 namespace {
-
-constexpr int64_t kMaxSteps = 1000000000;  // As rule steps_range.
 
 struct Files {
   std::shared_ptr<const Batches> training;

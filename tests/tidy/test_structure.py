@@ -10,7 +10,7 @@ from tidy import cpp, repository
 HEADERS_PER_DIRECTORY = 20
 METHODS_PER_CLASS = 40
 # A change that exceeds it raises it here, and says in its commit why the product is worth the lines.
-PRODUCT_LINES = 125831
+PRODUCT_LINES = 125835
 # Stubs and benchmarks of a directory name every launcher, including those of its subdirectories.
 OUTSIDE_THE_GRAPH = ("fsdp/kernels/kernels_none.cc", "fsdp/kernels/kernels_bench.cc")
 

@@ -17,6 +17,7 @@
 #include "fsdp/plan/model/model_facts.h"
 #include "fsdp/plan/spec/defaults.h"
 #include "fsdp/plan/spec/spec.h"
+#include "fsdp/plan/spec/steps_limit.h"
 #include "proto/fsdpd/v1/job.pb.h"
 
 namespace fsdpd {
@@ -26,7 +27,6 @@ inline constexpr ViolationLevel kAdjust = ViolationLevel::kAdjust;
 inline constexpr ViolationLevel kWarn = ViolationLevel::kWarn;
 
 inline constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
-inline constexpr int64_t kMaxSteps = 1000000000;
 
 class Facts {
  public:
@@ -52,7 +52,7 @@ class Facts {
   std::optional<LlamaConfig> llama() const;  // Empty: another family, or unknown.
   bool HasOtherFamily() const;               // A known model that is not of the Llama family.
   int64_t layers() const;                    // REQUIRES: ModelIsKnown(), like param_names().
-  int64_t steps() const;  // kMaxSteps if only train.epochs is set: ranks compute it from the data.
+  int64_t steps() const;  // kMaxSteps if only train.epochs is set: rank 0 computes it from the data.
   // Full names, as patterns match them: "layer.0.attention.wq".
   std::vector<std::string> param_names() const;
   // Units and parameters, with the adapters of train.lora; sizes that depend on the batch are of one token.
